@@ -1,0 +1,1 @@
+"""Bundles of cells with a manifest: export, import, verify."""

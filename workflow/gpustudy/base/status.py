@@ -1,0 +1,81 @@
+"""Status files: the last file a stage writes, saying how it ended and what it left.
+
+States: ``done``; ``unsupported`` (the device or the stack lacks an optimisation); ``failed`` (a fact about
+the science, such as out of memory); ``unavailable`` (a fact about the place, such as counters not permitted).
+Anything else (a dead node, a full disk) writes no status at all and exits non-zero.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpustudy.base.atomic import write_json
+from gpustudy.base.digests import file_sha256
+from gpustudy.base.errors import UserError
+
+STATUS_FILE = "status.json"
+STATUS_SCHEMA = 1
+STATES = ("done", "unsupported", "failed", "unavailable")
+
+
+@dataclass(frozen=True)
+class Status:
+    """How one stage of one cell ended.
+
+    Attributes:
+        stage: name of the stage.
+        key: key of the stage, as in its path.
+        state: one of ``STATES``.
+        reason: short code of the outcome, such as ``oom`` or ``permission``; empty when done.
+        detail: one sentence for a person: what happened and what to do next; empty when done.
+        null_control: optimisations that this device cannot apply and that were left out on purpose.
+        seconds: wall time of the stage.
+        files: SHA-256 and size in bytes of every raw file beside the status file.
+    """
+
+    stage: str
+    key: str
+    state: str
+    reason: str = ""
+    detail: str = ""
+    null_control: tuple[str, ...] = ()
+    seconds: float = 0.0
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def write_status(directory: Path, status: Status) -> None:
+    """Write ``status`` into ``directory`` as its last file, with the sums of the files found there."""
+    if status.state not in STATES:
+        raise ValueError(f"unknown state {status.state!r}")
+    sums = {
+        file.relative_to(directory).as_posix(): {"sha256": file_sha256(file), "bytes": file.stat().st_size}
+        for file in sorted(directory.rglob("*"))
+        if file.is_file() and file.name != STATUS_FILE
+    }
+    content = asdict(status) | {"schema": STATUS_SCHEMA, "files": sums}
+    write_json(directory / STATUS_FILE, content)
+
+
+def read_status(directory: Path) -> Status:
+    """Read the status file of a stage's directory.
+
+    Raises:
+        UserError: the file is absent, is not JSON, or is of another schema.
+    """
+    path = directory / STATUS_FILE
+    try:
+        content = json.loads(path.read_text())
+        if content.pop("schema") != STATUS_SCHEMA:
+            raise ValueError("unknown schema")
+        status = Status(**(content | {"null_control": tuple(content["null_control"])}))
+        if status.state not in STATES:
+            raise ValueError(f"unknown state {status.state!r}")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{path} is not a readable status file ({error}): "
+            "set the stage aside with 'gpustudy retry GPU/CONFIG/rN/STAGE' and run again."
+        ) from error
+    return status

@@ -1,0 +1,1 @@
+"""Runs one stage of one cell and writes raw files only. Needs torch and numpy, nothing else."""

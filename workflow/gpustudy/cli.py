@@ -1,0 +1,69 @@
+"""The command line: one thin module per verb in ``gpustudy.verbs``, imported only when its verb is called."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from gpustudy import __version__
+from gpustudy.base.errors import EXIT_USER_ERROR, UserError
+
+VERBS = {
+    "status": "print the gpu x config matrix of cell states",
+    "plan": "list what would run and why",
+    "why": "explain one cell: its stages, keys and what made it stale",
+    "retry": "set a stage of a cell and all made from it aside, so that the next run makes it",
+}
+"""Verb -> one line of help. Each verb is a module with ``configure(parser)`` and ``run(arguments) -> int``."""
+
+_EXIT_INTERRUPTED = 130
+"""128 + SIGINT, as shells report it."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb and return its exit code: 0, 2 for a user's mistake, or the verb's own."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    parser = _parser(words)
+    parsed = parser.parse_args(words)
+    if parsed.verb is None:
+        parser.print_help()
+        return 0
+    try:
+        result: int = parsed.run(parsed)
+    except UserError as error:
+        print(f"gpustudy {parsed.verb}: {error}", file=sys.stderr)
+        return EXIT_USER_ERROR
+    except KeyboardInterrupt:
+        print(f"gpustudy {parsed.verb}: interrupted; nothing half-written was left.", file=sys.stderr)
+        return _EXIT_INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    return result
+
+
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser, with the options of the one verb that ``words`` call."""
+    parser = argparse.ArgumentParser(
+        prog="gpustudy",
+        description="Measure how training a 3D diffusion model behaves on GPU generations, cell by cell.",
+        epilog="examples:\n  gpustudy status\n  gpustudy why cpu/baseline/r1\n  gpustudy VERB --help",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"gpustudy {__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+    called = next((word for word in words if not word.startswith("-")), None)
+    for name, summary in VERBS.items():
+        verb = verbs.add_parser(
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if name == called:
+            module = importlib.import_module(f"gpustudy.verbs.{name.replace('-', '_')}")
+            module.configure(verb)
+            verb.set_defaults(run=module.run)
+    return parser

@@ -1,0 +1,1 @@
+"""Real volumes and masks -> prepared arrays that the cell side reads with numpy alone."""

@@ -1,0 +1,1 @@
+"""Raw files -> typed Parquet: report and trace readers, metric catalogue, kernel classes."""
