@@ -1,0 +1,123 @@
+"""Reading NIfTI files that may be wrong: every fault is one sentence that names the file and what to do."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import nibabel
+import numpy as np
+
+from gpustudy.base.errors import UserError
+from gpustudy.data.definitions import LARGEST_LABEL
+from gpustudy.data.volumes import Affine, Floats, Labels, reverse_axes
+
+_HEADER_CLASSES = {348: nibabel.Nifti1Image, 540: nibabel.Nifti2Image}
+"""Size of the header in bytes, its first field -> version of the format (NIfTI-1.1, NIfTI-2)."""
+_BLOCK_BYTES = 16
+"""Some writers pad a file to a multiple of this; more bytes after the data mean a wrong header."""
+_LEAST_DETERMINANT_MM3 = 1e-9
+"""Voxel volume below which an affine counts as singular: a cubic micrometre."""
+
+
+@dataclass(frozen=True)
+class Volume:
+    """A volume as read: ``array`` (Z, Y, X) float32, ``affine`` of the (X, Y, Z) array, ``path`` for messages."""
+
+    array: Floats
+    affine: Affine
+    path: Path
+
+
+def read_volume(path: Path, may_be_constant: bool = False) -> Volume:
+    """Read one 3D image.
+
+    Args:
+        path: a ``.nii`` or ``.nii.gz`` file.
+        may_be_constant: accept an image with one value only (a label map may have one).
+
+    Raises:
+        UserError: the file is no NIfTI file, is truncated, its header does not fit its data, it is not 3D, its
+            geometry is impossible, or its values are not finite or all the same.
+    """
+    image = _open(path)
+    array = np.asarray(image.dataobj)
+    if array.dtype.kind not in "iuf":
+        raise UserError(f"{path} holds {array.dtype} voxels: convert it to one real number per voxel.")
+    array = array.astype(np.float32)
+    bad = int(array.size - np.isfinite(array).sum())
+    if bad:
+        raise UserError(f"{path} has {bad} voxels that are NaN or infinite: replace them or leave the case out.")
+    if not may_be_constant and array.min() == array.max():
+        raise UserError(f"{path} has the value {array.flat[0]:g} in every voxel: give a real image.")
+    return Volume(reverse_axes(array.reshape(array.shape[:3])), np.array(image.affine, dtype=np.float64), path)
+
+
+def read_labels(path: Path) -> tuple[Labels, Affine]:
+    """Read a label map as uint8 (Z, Y, X) with its affine.
+
+    Raises:
+        UserError: as ``read_volume``, or a value that is not a whole number from 0 to 255.
+    """
+    volume = read_volume(path, may_be_constant=True)
+    labels = volume.array.astype(np.uint8)
+    wrong = volume.array[labels != volume.array]
+    if wrong.size:
+        raise UserError(
+            f"{path} is no label map: it has the value {wrong[0]:g}; "
+            f"labels are whole numbers from 0 to {LARGEST_LABEL} (was it resampled as an image?)."
+        )
+    return np.asarray(labels, dtype=np.uint8), volume.affine
+
+
+def _open(path: Path) -> nibabel.Nifti1Image:
+    """Return the image with its header checked against the bytes of the file."""
+    content = _content(path)
+    sizes = {int.from_bytes(content[:4], order) for order in ("little", "big")} & _HEADER_CLASSES.keys()
+    image_class = _HEADER_CLASSES[sizes.pop()] if sizes else None
+    if image_class is None or len(content) < image_class.header_class.sizeof_hdr:
+        raise UserError(f"{path} is not a NIfTI file: convert it to .nii.gz first.")
+    try:
+        header = image_class.header_class(content[: image_class.header_class.sizeof_hdr], check=False)
+        _check_header(path, header, len(content))
+        image = image_class.from_bytes(content)
+    except (nibabel.spatialimages.HeaderDataError, nibabel.filebasedimages.ImageFileError, ValueError) as error:
+        raise UserError(f"{path} has a header that cannot be read ({error}): write it anew.") from error
+    affine = image.affine
+    if not np.isfinite(affine).all() or abs(np.linalg.det(affine[:3, :3])) < _LEAST_DETERMINANT_MM3:
+        raise UserError(f"{path} has a singular or non-finite affine: correct its sform or qform.")
+    return image
+
+
+def _content(path: Path) -> bytes:
+    try:
+        content = path.read_bytes()
+        return gzip.decompress(content) if path.name.endswith(".gz") else content
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"{path} is a damaged or truncated gzip file ({error}): copy it again.") from error
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}): check the path and its permissions.") from error
+
+
+def _check_header(path: Path, header: nibabel.Nifti1Header, found_bytes: int) -> None:
+    """Compare what the header says with the file's length, and refuse impossible geometry."""
+    shape = header.get_data_shape()
+    if len(shape) < 3 or any(side < 1 for side in shape) or any(side > 1 for side in shape[3:]):
+        raise UserError(f"{path} has shape {_text(shape)}: a 3D image is needed; split it into volumes first.")
+    sizes = [float(size) for size in header["pixdim"][1:4]]
+    if not all(np.isfinite(size) and size > 0 for size in sizes):
+        raise UserError(f"{path} says its voxels measure {_text(sizes)} mm: correct pixdim in its header.")
+    need = int(np.prod(shape, dtype=np.int64)) * header.get_data_dtype().itemsize
+    begin = max(header.get_data_offset(), header.sizeof_hdr)
+    if not need <= found_bytes - begin < need + _BLOCK_BYTES:
+        raise UserError(
+            f"{path} has a header that does not fit its data: shape {_text(shape)} of {header.get_data_dtype()} needs "
+            f"{need} bytes, the file holds {max(found_bytes - begin, 0)}; copy or convert it again."
+        )
+
+
+def _text(numbers: Iterable[float]) -> str:
+    return "x".join(f"{number:g}" for number in numbers)
