@@ -11,9 +11,12 @@ from gpustudy import __version__
 from gpustudy.base.errors import EXIT_USER_ERROR, UserError
 
 VERBS = {
+    "data": "list, lock, prepare and check data sets",
     "status": "print the gpu x config matrix of cell states",
     "plan": "list what would run and why",
     "why": "explain one cell: its stages, keys and what made it stale",
+    "config": "check the config, write it anew with its comments, or list the optimisations",
+    "stage": "run one stage of one cell, as the workflow's rules do",
     "retry": "set a stage of a cell and all made from it aside, so that the next run makes it",
 }
 """Verb -> one line of help. Each verb is a module with ``configure(parser)`` and ``run(arguments) -> int``."""

@@ -1,0 +1,54 @@
+"""The study as a workflow: config -> cells -> train, census, quality -> tables -> figures, tables, report.
+
+snakemake --cores all                 everything that this machine can measure, and all figures
+snakemake --profile expanse           the same at another site
+snakemake --cores all -- cpu          the cells of one gpu
+snakemake --cores all -- step_time    one figure, with the cells it needs
+snakemake -n --cores all              what would run; 'gpustudy plan' also says why
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(workflow.basedir) / "workflow"))
+
+from gpustudy.launch.parse import begin
+
+plan = begin(workflow, config)
+
+
+configfile: "config.yaml"
+
+
+report: "workflow/report/workflow.rst"
+
+
+wildcard_constraints:
+    gpu=plan.patterns["gpu"],
+    config=plan.patterns["config"],
+    repeat=plan.patterns["repeat"],
+    stage=plan.patterns["stage"],
+    key=plan.patterns["key"],
+    name=plan.patterns["name"],
+
+
+rule all:
+    input:
+        plan.everything(),
+
+
+include: "workflow/rules/targets.smk"
+include: "workflow/rules/data.smk"
+include: "workflow/rules/cells.smk"
+include: "workflow/rules/metrics.smk"
+include: "workflow/rules/products.smk"
+
+
+onsuccess:
+    print(f"Report: {Path('results/report.html').resolve()}")
+
+
+onerror:
+    print(
+        "A job failed: its message stands above and in the named log. 'gpustudy plan' lists what is left to do."
+    )

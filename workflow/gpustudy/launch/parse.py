@@ -1,0 +1,98 @@
+"""What happens once while the Snakefile is parsed: the config is checked, the folder is claimed, states are told."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from gpustudy.base.canonical import canonical_json
+from gpustudy.base.errors import EXIT_USER_ERROR, UserError
+from gpustudy.launch.guard import MAIN_PID
+from gpustudy.launch.run_lock import hold_run_lock
+from gpustudy.study.load import CONFIG_FILE, EFFECTIVE_CONFIG, RESULTS, ROOT, Effective, effective, overlay, read_yaml
+from gpustudy.study.mistakes import Layer
+from gpustudy.study.workplan import Workplan
+
+_NO_RUN = re.compile(
+    r"-[A-Za-z]*n[A-Za-z]*|--(dry-?run|lint|list.*|summary|detailed-summary|report.*|dag|rulegraph|filegraph|d3dag"
+    r"|unlock|cleanup-.*|touch|archive|generate-unit-tests|delete-.*|help|version)"
+)
+"""Options with which Snakemake runs no job."""
+
+
+class SnakemakeWorkflow(Protocol):
+    """What is used of Snakemake's ``workflow`` object."""
+
+    is_main_process: bool
+    overwrite_configfiles: Sequence[Path]
+
+
+def begin(workflow: SnakemakeWorkflow, config: Mapping[str, Any]) -> Workplan:
+    """Check the config and return the work plan; end the process with one sentence on a user's mistake.
+
+    Args:
+        workflow: Snakemake's workflow object.
+        config: what ``--configfile``, ``--config`` and the profile laid over ``config.yaml``.
+    """
+    _set_environment_of_jobs()
+    try:
+        seen = _effective(workflow, config)
+        plan = Workplan(seen)
+        if workflow.is_main_process:
+            _claim_folder(sys.argv[1:])
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(EXIT_USER_ERROR) from None
+    os.environ[EFFECTIVE_CONFIG] = canonical_json({**seen.study.model_dump(mode="json"), "site": seen.site})
+    if workflow.is_main_process:
+        for note in plan.foreign_notes():
+            print(note, file=sys.stderr)
+    return plan
+
+
+def _set_environment_of_jobs() -> None:
+    """Let jobs run this checkout's package with this Python, whatever else is installed or first on PATH."""
+    os.environ["PYTHONPATH"] = str(ROOT / "workflow")
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    os.environ[MAIN_PID] = str(os.getpid())
+
+
+def _effective(workflow: SnakemakeWorkflow, config: Mapping[str, Any]) -> Effective:
+    """Return the study that config.yaml, overlay files and the command line describe together."""
+    layers: list[Layer] = [(CONFIG_FILE, read_yaml(CONFIG_FILE))]
+    for path in workflow.overwrite_configfiles:
+        shown = Path(os.path.relpath(path))
+        if shown != CONFIG_FILE:
+            layers.append((shown, read_yaml(path)))
+    below: dict[str, Any] = {}
+    for _, content in layers:
+        below = overlay(below, content)
+    # What the command line or the profile sets is known only merged with the files: it is laid on top whole.
+    on_top = {key: value for key, value in config.items() if below.get(key) != value}
+    return effective([*layers, (Path("--config"), on_top)] if on_top else layers)
+
+
+def _claim_folder(arguments: Sequence[str]) -> None:
+    """Hold the run lock and check that results can be written, when this call will run jobs."""
+    if any(_NO_RUN.fullmatch(argument) for argument in arguments):
+        return
+    _require_writable(RESULTS)
+    note = hold_run_lock()
+    if note:
+        print(note, file=sys.stderr)
+
+
+def _require_writable(folder: Path) -> None:
+    try:
+        folder.mkdir(exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".writable-"):
+            pass
+    except OSError as error:
+        raise UserError(
+            f"{folder}/ cannot be written ({error.strerror}): make it writable or free the place."
+        ) from error

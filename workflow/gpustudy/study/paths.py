@@ -1,0 +1,31 @@
+"""Where results lie. The key is part of the path: a result is current when the path with its key exists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+CELLS = "cells"
+METRICS = "metrics"
+DATA = "data"
+MARKERS = ".keys"
+ASIDE = ".aside"
+
+
+def cell_directory(results: Path, room: str, gpu: str, config: str, repeat: int) -> Path:
+    """Return the folder of one cell in ``results/cells`` or ``results/metrics``."""
+    return results / room / gpu / config / f"r{repeat}"
+
+
+def stage_directory(results: Path, room: str, gpu: str, config: str, repeat: int, stage: str, key: str) -> Path:
+    """Return the folder of one stage of one cell with one key."""
+    return cell_directory(results, room, gpu, config, repeat) / f"{stage}-{key}"
+
+
+def data_directory(results: Path, name: str, key: str) -> Path:
+    """Return the folder of a prepared data set."""
+    return results / DATA / f"{name}-{key}"
+
+
+def marker(results: Path, product: str, key: str) -> Path:
+    """Return the marker that a figure, table or report was drawn from exactly what its key covers."""
+    return results / MARKERS / f"{product}-{key}"

@@ -1,0 +1,52 @@
+"""Figures, tables and the report: the key of each, from everything that decides how it looks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpustudy.analysis.names import FIGURES, TABLES
+from gpustudy.base.canonical import key_of
+from gpustudy.study.paths import marker
+from gpustudy.study.sources import ANALYSIS_SOURCES, digest_of
+from gpustudy.study.states import Survey
+
+REPORT = "report"
+
+
+def product_key(survey: Survey, name: str) -> str:
+    """Return the key of one product.
+
+    It covers the analysis sources, and for every stage of every cell the key of its tables where they are here
+    or will be made here, else the cell's state: a stale or missing foreign cell is drawn as such.
+    """
+    here = frozenset(survey.study.sites[survey.site].gpus)
+    cells = [
+        [
+            str(cell.cell),
+            cell.accepted,
+            [
+                stage.metrics_key if stage.metrics or stage.raw or cell.gpu in here else stage.state
+                for stage in cell.stages
+            ],
+        ]
+        for cell in survey.cells
+    ]
+    descriptions = {
+        "gpus": {name: gpu.description for name, gpu in survey.study.gpus.items()},
+        "configs": {name: config.description for name, config in survey.study.configs.items()},
+    }
+    return key_of(
+        {
+            "product": name,
+            "site": survey.site,
+            "sources": digest_of(ANALYSIS_SOURCES),
+            "cells": cells,
+            "descriptions": descriptions,
+        }
+    )
+
+
+def markers(survey: Survey) -> dict[str, Path]:
+    """Return product name -> marker path, for every figure, every table and the report."""
+    names = [*FIGURES, *TABLES, REPORT]
+    return {name: marker(survey.results, name, product_key(survey, name)) for name in names}

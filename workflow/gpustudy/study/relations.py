@@ -1,0 +1,140 @@
+"""Relations between the sections of a config that no single field can check."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from gpustudy.analysis.names import FIGURES, TABLES
+from gpustudy.base.errors import UserError
+from gpustudy.cell.optimisation_names import OPTIMISATIONS, incompatible_pair
+from gpustudy.study.mistakes import Location, dotted, nearest
+from gpustudy.study.models import Study, Workload
+
+SIDE_MULTIPLE = 16
+"""Every side of a volume must divide by 16, so that each published variant can halve it level by level."""
+
+RULES = ("all", "figures", "tables", "report", "prepare_data", "make_metrics", "write_report")
+"""Names of Snakemake rules, which no gpu or config may take."""
+
+
+class RelationError(UserError):
+    """An impossible relation; ``location`` is its path in the config."""
+
+    def __init__(self, location: Location, message: str) -> None:
+        super().__init__(message)
+        self.location = location
+
+
+def check(study: Study, root: Path) -> None:
+    """Check all relations of ``study``.
+
+    Args:
+        study: the validated config.
+        root: the root of the checkout, whose folder names are no names for gpus or configs.
+
+    Raises:
+        RelationError: the first impossible relation.
+    """
+    for location, message in _found(study, root):
+        raise RelationError(location, message)
+
+
+def _found(study: Study, root: Path) -> Iterator[tuple[Location, str]]:
+    yield from _unknown_references(study)
+    yield from _impossible_configs(study)
+    yield from _impossible_workloads(study)
+    yield from _impossible_gpus(study)
+    yield from _clashing_names(study, root)
+
+
+def _unknown_references(study: Study) -> Iterator[tuple[Location, str]]:
+    """Yield references to names that no section defines."""
+    references: list[tuple[Location, str, str, Iterable[str]]] = []
+    for name, gpu in study.gpus.items():
+        references.append((("gpus", name, "workload"), gpu.workload, "workload", study.workloads))
+        references.append((("gpus", name, "stack"), gpu.stack, "stack", study.stacks))
+        for index, optimisation in enumerate(gpu.null_control):
+            references.append((("gpus", name, "null_control", index), optimisation, "optimisation", OPTIMISATIONS))
+    for name, site in study.sites.items():
+        for index, gpu_name in enumerate(site.gpus):
+            references.append((("sites", name, "gpus", index), gpu_name, "gpu", study.gpus))
+    for name, config in study.configs.items():
+        for index, optimisation in enumerate(config.optimisations):
+            references.append((("configs", name, "optimisations", index), optimisation, "optimisation", OPTIMISATIONS))
+    for name, workload in study.workloads.items():
+        references.append((("workloads", name, "data"), workload.data, "data set", study.data))
+    for location, word, kind, known in references:
+        if word not in known:
+            yield location, f"unknown {kind} '{word}': {nearest(word, known)}"
+
+
+def _impossible_configs(study: Study) -> Iterator[tuple[Location, str]]:
+    for name, config in study.configs.items():
+        names = config.optimisations
+        if len(set(names)) < len(names):
+            yield ("configs", name, "optimisations"), f"an optimisation is named twice in {names}: name it once."
+        if (why := incompatible_pair(names)) is not None:
+            yield ("configs", name, "optimisations"), f"{why}: keep one."
+
+
+def _impossible_workloads(study: Study) -> Iterator[tuple[Location, str]]:
+    for name, workload in study.workloads.items():
+        yield from _impossible_volume(study, name, workload)
+        levels = len(workload.model.channel_mult)
+        factors = [2**level for level in range(levels)]
+        for index, factor in enumerate(workload.model.attention_downsamples):
+            if factor not in factors:
+                yield (
+                    ("workloads", name, "model", "attention_downsamples", index),
+                    f"no level is downsampled by {factor}: a U-Net of {levels} levels has {factors}.",
+                )
+
+
+def _impossible_volume(study: Study, name: str, workload: Workload) -> Iterator[tuple[Location, str]]:
+    volume = workload.model.volume
+    for index, side in enumerate(volume):
+        if side % SIDE_MULTIPLE:
+            nearest_side = max(SIDE_MULTIPLE, SIDE_MULTIPLE * math.floor(side / SIDE_MULTIPLE + 0.5))
+            yield (
+                ("workloads", name, "model", "volume", index),
+                f"side {side} is not divisible by {SIDE_MULTIPLE}: take {nearest_side}.",
+            )
+    if workload.data in study.data and study.data[workload.data].volume != volume:
+        yield (
+            ("workloads", name, "model", "volume"),
+            f"the volume is {volume}, but data set '{workload.data}' gives {study.data[workload.data].volume}: "
+            "make them equal.",
+        )
+
+
+def _impossible_gpus(study: Study) -> Iterator[tuple[Location, str]]:
+    for name, gpu in study.gpus.items():
+        if (gpu.device == "cpu") != (gpu.architecture == "cpu"):
+            yield (
+                ("gpus", name, "architecture"),
+                f"architecture '{gpu.architecture}' does not go with device '{gpu.device}': "
+                "cpu goes with cpu, sm_NN with cuda.",
+            )
+        if (gpu.device == "cpu") != (gpu.threads is not None):
+            yield ("gpus", name, "threads"), "threads are stated for a cpu, and for a cpu alone: add or remove them."
+
+
+def _clashing_names(study: Study, root: Path) -> Iterator[tuple[Location, str]]:
+    """Yield gpus and configs whose name is taken: both are Snakemake targets at the root of the checkout."""
+    taken = dict.fromkeys(RULES, "a rule of the workflow")
+    taken |= dict.fromkeys(FIGURES, "a figure") | dict.fromkeys(TABLES, "a table")
+    for kind, names in (("gpu", study.gpus), ("config", study.configs)):
+        for name in names:
+            section = f"{kind}s"
+            if name in taken:
+                yield (section, name), f"{kind} '{name}' is named like {taken[name]}: choose another name."
+            if (root / name).exists():
+                yield (section, name), f"{kind} '{name}' is named like a folder at the root: choose another name."
+            taken[name] = f"a {kind}"
+
+
+def sentence(error: RelationError, file: Path) -> UserError:
+    """Return ``error`` as a sentence with its file and path."""
+    return UserError(f"{file}: '{dotted(error.location)}': {error}")

@@ -1,0 +1,191 @@
+"""What the Snakemake rules ask: paths, targets and order, worked out once per parse.
+
+The rules hold no logic; every function here takes Snakemake's wildcards or nothing and returns paths.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import Protocol
+
+from gpustudy.analysis.names import FIGURES, TABLES
+from gpustudy.base.canonical import KEY_HEX_DIGITS
+from gpustudy.base.errors import UserError
+from gpustudy.base.status import STATUS_FILE
+from gpustudy.study.cells import PREVIOUS, Cell, Keys
+from gpustudy.study.load import Effective
+from gpustudy.study.paths import CELLS, METRICS, data_directory, stage_directory
+from gpustudy.study.products import markers
+from gpustudy.study.states import METRICS_FILE, CellState, StageState, Survey, survey
+
+DATA_FILE = "manifest.json"
+
+
+class Wildcards(Protocol):
+    """Snakemake's wildcards of a cell's rules."""
+
+    gpu: str
+    config: str
+    repeat: str
+    stage: str
+
+
+class Workplan:
+    """The study as a set of paths, seen from one site at one moment."""
+
+    def __init__(self, effective: Effective) -> None:
+        self.study, self.site, self._results = effective.study, effective.site, effective.results
+        self.keys = Keys(effective)
+        self.survey: Survey = survey(effective, self.keys)
+
+    @cached_property
+    def markers(self) -> dict[str, str]:
+        """Product name -> marker, in which the product's key is."""
+        return {name: str(path) for name, path in markers(self.survey).items()}
+
+    @cached_property
+    def patterns(self) -> dict[str, str]:
+        """Wildcard -> regular expression. ``runnable``: the gpus that this site has; no rule measures others."""
+        return {
+            "gpu": _one_of(self.study.gpus),
+            "runnable": _one_of(self.keys.runnable),
+            "config": _one_of(self.study.configs),
+            "repeat": r"\d+",
+            "stage": _one_of(PREVIOUS),
+            "key": rf"[0-9a-f]{{{KEY_HEX_DIGITS}}}",
+            "name": _one_of(self.study.data),
+        }
+
+    @property
+    def runnable_gpus(self) -> list[str]:
+        """Gpus of this site, in the order of the config."""
+        return [gpu for gpu in self.study.gpus if gpu in self.keys.runnable]
+
+    @property
+    def foreign_gpus(self) -> list[str]:
+        """Gpus of other sites, in the order of the config."""
+        return [gpu for gpu in self.study.gpus if gpu not in self.keys.runnable]
+
+    @property
+    def config_names(self) -> list[str]:
+        """Names of all configs."""
+        return list(self.study.configs)
+
+    figure_names = tuple(FIGURES)
+    table_names = tuple(TABLES)
+
+    def category(self, product: str) -> str:
+        """Return the heading under which a report lists a figure or table."""
+        return (FIGURES | TABLES)[product].category
+
+    def data(self, wildcards: Wildcards) -> str:
+        """Return the prepared data of a cell."""
+        name = self.study.workloads[self.study.gpus[wildcards.gpu].workload].data
+        return str(data_directory(self._results, name, self.keys.data_key(name)) / DATA_FILE)
+
+    def stages_before(self, stage: str) -> Callable[[Wildcards], list[str]]:
+        """Return the function that gives what must be there, or have ended, before ``stage`` of a cell starts."""
+
+        def before(wildcards: Wildcards) -> list[str]:
+            stages = self.keys.stages(wildcards.gpu)
+            ordered = stages[stages.index(stage) - 1]
+            needed = {ordered, PREVIOUS[stage]} - {None}
+            return [self._raw(_cell(wildcards), str(name)) for name in sorted(map(str, needed))]
+
+        return before
+
+    def raw_of_metrics(self, wildcards: Wildcards) -> str:
+        """Return the raw status file that the tables of one stage of one cell are made from."""
+        return self._raw(_cell(wildcards), wildcards.stage)
+
+    def cores(self, all_cores: int) -> Callable[[Wildcards], int]:
+        """Return the function that gives a stage's cores: on the cpu all of them, so that it is alone."""
+        return lambda wildcards: all_cores if self.study.gpus[wildcards.gpu].device == "cpu" else 1
+
+    def priority(self, wildcards: Wildcards) -> int:
+        """Return a cell's priority: repeats are interleaved over configs, so that drift hits all alike."""
+        return self.study.repeats - int(wildcards.repeat)
+
+    def tables(self, gpu: str | None = None, config: str | None = None) -> list[str]:
+        """Return the tables of all stages that are here or can be made here, of the cells chosen."""
+        return [
+            str(self._metrics(state.cell, stage))
+            for state in self.survey.cells
+            if gpu in (None, state.gpu) and config in (None, state.config)
+            for stage in state.stages
+            if self._is_usable(state, stage)
+        ]
+
+    def products(self, names: Iterable[str]) -> list[str]:
+        """Return the markers of the named products."""
+        return [self.markers[name] for name in names]
+
+    def everything(self) -> list[str]:
+        """Return all that a full run makes."""
+        return self.tables() + list(self.markers.values())
+
+    def foreign_notes(self) -> list[str]:
+        """Return a line per gpu that cannot run here, naming each cell's state and what to do."""
+        notes = []
+        for gpu in self.study.gpus:
+            if gpu in self.keys.runnable:
+                continue
+            states = [state for state in self.survey.cells if state.gpu == gpu]
+            if all(state.state == "done" for state in states):
+                continue
+            places = [name for name, site in self.study.sites.items() if gpu in site.gpus] or ["no site yet"]
+            notes.append(
+                f"{gpu} is foreign at site {self.site}: {_by_state(states)}. "
+                f"Measure it at {' or '.join(places)}, then bring results/cells/{gpu} and results/metrics/{gpu} here."
+            )
+        return notes
+
+    def _raw(self, cell: Cell, stage: str) -> str:
+        key = self.keys.stage_key(cell, stage)
+        folder = stage_directory(self._results, CELLS, cell.gpu, cell.config, cell.repeat, stage, key)
+        return str(folder / STATUS_FILE)
+
+    def _metrics(self, cell: Cell, stage: StageState) -> str:
+        folder = stage_directory(
+            self._results, METRICS, cell.gpu, cell.config, cell.repeat, stage.stage, stage.metrics_key
+        )
+        return str(folder / METRICS_FILE)
+
+    def _is_usable(self, state: CellState, stage: StageState) -> bool:
+        return state.gpu in self.keys.runnable or stage.raw is not None or stage.metrics is not None
+
+
+def _one_of(names: Iterable[str]) -> str:
+    """Return the regular expression of exactly these names; of none where there are none."""
+    return "|".join(map(re.escape, sorted(names))) or "(?!)"
+
+
+def _cell(wildcards: Wildcards) -> Cell:
+    return Cell(wildcards.gpu, wildcards.config, int(wildcards.repeat))
+
+
+def _by_state(states: list[CellState]) -> str:
+    """Return ``foreign-missing: default r1 r2, opt1 r1`` for all states that occur."""
+    grouped: dict[str, dict[str, list[str]]] = {}
+    for state in states:
+        grouped.setdefault(state.state, {}).setdefault(state.config, []).append(f"r{state.repeat}")
+    return "; ".join(
+        f"{name}: " + ", ".join(f"{config} {' '.join(repeats)}" for config, repeats in configs.items())
+        for name, configs in grouped.items()
+    )
+
+
+def parse_cell(text: str, keys: Keys) -> tuple[Cell, str | None]:
+    """Read ``GPU/CONFIG/rN`` or ``GPU/CONFIG/rN/STAGE``.
+
+    Raises:
+        UserError: another form, or a name that the study does not have.
+    """
+    match = re.fullmatch(r"([^/]+)/([^/]+)/r(\d+)(?:/([^/]+))?", text.strip().rstrip("/"))
+    if not match:
+        raise UserError(f"'{text}' is no cell: write GPU/CONFIG/rN, such as cpu/baseline/r1.")
+    cell = Cell(match[1], match[2], int(match[3]))
+    keys.require(cell, match[4])
+    return cell, match[4]

@@ -1,0 +1,65 @@
+"""``gpustudy status``: the gpu x config matrix of cell states."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+
+from gpustudy.study.states import Survey
+from gpustudy.verbs.common import add_study_options, effective_of, print_json
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's options."""
+    add_study_options(parser)
+    parser.add_argument("--gpu", action="append", default=[], help="show this gpu alone (may be repeated)")
+    parser.epilog = "examples:\n  gpustudy status\n  gpustudy status --gpu cpu --json\n  gpustudy status --site expanse"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the matrix."""
+    from gpustudy.study.cells import Cell, Keys
+    from gpustudy.study.states import survey
+
+    effective = effective_of(arguments)
+    keys = Keys(effective)
+    for gpu in arguments.gpu:
+        keys.require(Cell(gpu, next(iter(effective.study.configs)), 1))
+    seen = survey(effective, keys)
+    shown = [state for state in seen.cells if not arguments.gpu or state.gpu in arguments.gpu]
+    if arguments.json:
+        print_json(
+            [
+                {
+                    "gpu": state.gpu,
+                    "config": state.config,
+                    "repeat": state.repeat,
+                    "state": state.state,
+                    "reason": state.reason,
+                    "null_control": state.null_control,
+                    "stages": {stage.stage: {"state": stage.state, "key": stage.key} for stage in state.stages},
+                }
+                for state in shown
+            ]
+        )
+        return 0
+    print("\n".join(_matrix(seen, arguments.gpu)))
+    return 0
+
+
+def _matrix(seen: Survey, chosen: list[str]) -> list[str]:
+    gpus = [gpu for gpu in seen.study.gpus if not chosen or gpu in chosen]
+    rows = [["", *seen.study.configs]]
+    for gpu in gpus:
+        row = [gpu]
+        for config in seen.study.configs:
+            states = [state for state in seen.cells if (state.gpu, state.config) == (gpu, config)]
+            counts = Counter(state.state for state in states)
+            row.append(", ".join(f"{number} {name}" for name, number in counts.items()))
+        rows.append(row)
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    reasons = {state.reason for state in seen.cells if state.reason and state.gpu in gpus}
+    here = ", ".join(seen.study.sites[seen.site].gpus)
+    lines += ["", f"Seen from site {seen.site}, which can run: {here}."]
+    return lines + [f"  {reason}" for reason in sorted(reasons)]

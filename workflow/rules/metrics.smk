@@ -1,0 +1,15 @@
+# Raw files -> typed tables, wherever the raw files are: any site can do it.
+
+
+rule make_metrics:
+    input:
+        ancient(plan.raw_of_metrics),
+    output:
+        "results/metrics/{gpu}/{config}/r{repeat}/{stage}-{key}/metrics.json",
+    log:
+        "results/logs/metrics/{gpu}/{config}/r{repeat}/{stage}-{key}.log",
+    conda:
+        "../../envs/host.yaml"
+    shell:
+        "python -m gpustudy metrics $(dirname {input}) -o $(dirname {output}) --metrics-key {wildcards.key}"
+        " 2>&1 | tee {log}"

@@ -1,0 +1,56 @@
+# Targets: one per gpu and one per config, and the groups of products. Each lists the keyed paths themselves: Snakemake plans a
+# missing intermediate only if it is a target or remembered.
+
+
+rule figures:
+    input:
+        plan.tables(),
+        plan.products(plan.figure_names),
+
+
+rule tables:
+    input:
+        plan.tables(),
+        plan.products(plan.table_names),
+
+
+rule report:
+    input:
+        plan.tables(),
+        plan.products(["report"]),
+
+
+for gpu_name in plan.runnable_gpus:
+
+    rule:
+        name:
+            gpu_name
+        input:
+            plan.tables(gpu=gpu_name),
+
+
+for gpu_name in plan.foreign_gpus:
+
+    rule:
+        name:
+            gpu_name
+        localrule: True
+        input:
+            plan.tables(gpu=gpu_name),
+        params:
+            gpu=gpu_name,
+        log:
+            f"results/logs/status/{gpu_name}.log",
+        conda:
+            "../../envs/host.yaml"
+        shell:
+            "python -m gpustudy status --gpu {params.gpu} 2>&1 | tee {log}"
+
+
+for config_name in plan.config_names:
+
+    rule:
+        name:
+            config_name
+        input:
+            plan.tables(config=config_name),
