@@ -7,14 +7,14 @@ rule run_train:
         ancient(plan.data),
     output:
         "results/cells/{gpu}/{config}/r{repeat}/train-{key}/status.json",
-    wildcard_constraints:
-        gpu=plan.patterns["runnable"],
     log:
         "results/logs/cells/{gpu}/{config}/r{repeat}/train-{key}.log",
-    threads: plan.cores(workflow.cores)
+    wildcard_constraints:
+        gpu=plan.patterns["runnable"],
     priority: plan.priority
     conda:
         "../../envs/host.yaml"
+    threads: plan.cores(workflow.cores)
     shell:
         "python -m gpustudy stage train {wildcards.gpu}/{wildcards.config}/r{wildcards.repeat}"
         " --key {wildcards.key} 2>&1 | tee {log}"
@@ -26,14 +26,14 @@ rule run_census:
         ancient(plan.stages_before("census")),
     output:
         "results/cells/{gpu}/{config}/r{repeat}/census-{key}/status.json",
-    wildcard_constraints:
-        gpu=plan.patterns["runnable"],
     log:
         "results/logs/cells/{gpu}/{config}/r{repeat}/census-{key}.log",
-    threads: plan.cores(workflow.cores)
+    wildcard_constraints:
+        gpu=plan.patterns["runnable"],
     priority: plan.priority
     conda:
         "../../envs/host.yaml"
+    threads: plan.cores(workflow.cores)
     shell:
         "python -m gpustudy stage census {wildcards.gpu}/{wildcards.config}/r{wildcards.repeat}"
         " --key {wildcards.key} 2>&1 | tee {log}"
@@ -45,14 +45,14 @@ rule run_quality:
         ancient(plan.stages_before("quality")),
     output:
         "results/cells/{gpu}/{config}/r{repeat}/quality-{key}/status.json",
-    wildcard_constraints:
-        gpu=plan.patterns["runnable"],
     log:
         "results/logs/cells/{gpu}/{config}/r{repeat}/quality-{key}.log",
-    threads: plan.cores(workflow.cores)
+    wildcard_constraints:
+        gpu=plan.patterns["runnable"],
     priority: plan.priority
     conda:
         "../../envs/host.yaml"
+    threads: plan.cores(workflow.cores)
     shell:
         "python -m gpustudy stage quality {wildcards.gpu}/{wildcards.config}/r{wildcards.repeat}"
         " --key {wildcards.key} 2>&1 | tee {log}"

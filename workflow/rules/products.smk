@@ -16,12 +16,12 @@ for figure_name in plan.figure_names:
             ),
             pdf=f"results/figures/{figure_name}.pdf",
             marker=touch(plan.markers[figure_name]),
-        params:
-            figure=figure_name,
         log:
             f"results/logs/figures/{figure_name}.log",
         conda:
             "../../envs/host.yaml"
+        params:
+            figure=figure_name,
         shell:
             "python -m gpustudy figure {params.figure} -o results/figures 2>&1 | tee {log}"
 
@@ -50,12 +50,12 @@ for table_name in plan.table_names:
             csv=f"results/tables/{table_name}.csv",
             tex=f"results/tables/{table_name}.tex",
             marker=touch(plan.markers[table_name]),
-        params:
-            table=table_name,
         log:
             f"results/logs/tables/{table_name}.log",
         conda:
             "../../envs/host.yaml"
+        params:
+            table=table_name,
         shell:
             "python -m gpustudy table {params.table} -o results/tables 2>&1 | tee {log}"
 

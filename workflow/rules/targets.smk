@@ -34,15 +34,15 @@ for gpu_name in plan.foreign_gpus:
     rule:
         name:
             gpu_name
-        localrule: True
         input:
             plan.tables(gpu=gpu_name),
-        params:
-            gpu=gpu_name,
         log:
             f"results/logs/status/{gpu_name}.log",
+        localrule: True
         conda:
             "../../envs/host.yaml"
+        params:
+            gpu=gpu_name,
         shell:
             "python -m gpustudy status --gpu {params.gpu} 2>&1 | tee {log}"
 
