@@ -18,6 +18,9 @@ VERBS = {
     "config": "check the config, write it anew with its comments, or list the optimisations",
     "stage": "run one stage of one cell, as the workflow's rules do",
     "retry": "set a stage of a cell and all made from it aside, so that the next run makes it",
+    "figure": "draw one figure from the cells at hand",
+    "table": "make one table from the cells at hand, as CSV, LaTeX and HTML",
+    "report": "write the report: states, findings, figures, tables and provenance in one HTML file",
 }
 """Verb -> one line of help. Each verb is a module with ``configure(parser)`` and ``run(arguments) -> int``."""
 

@@ -1,0 +1,45 @@
+"""Speed-up over baseline, paired by repeat, with its verdict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpustudy.analysis import marks, panels, style
+from gpustudy.analysis.compare import baseline_of, speedup_of
+from gpustudy.analysis.dataset import BASELINE
+from gpustudy.analysis.statistics import NOISE_FLOOR, verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from gpustudy.analysis.dataset import Dataset
+
+_LEAST_SPAN = (0.9, 1.1)
+"""What the axis shows at least: several times the noise floor, so that its band reads as a band."""
+
+
+def draw(dataset: Dataset) -> Figure:
+    """Return the figure ``speedup``."""
+    figure, parts = panels.gpu_panels(dataset, "train", lambda group: bool(dataset.step_times(group)))
+    for panel in parts:
+        (axes,) = panel.axes
+        axes.axvspan(1 / (1 + NOISE_FLOOR), 1 + NOISE_FLOOR, facecolor="#c8c8c8", edgecolor="none", zorder=0.5)
+        axes.axvline(1, color=style.QUIET, linewidth=0.6, zorder=0.6)
+        edges = list(_LEAST_SPAN)
+        for y, group in panel.rows():
+            if not dataset.step_times(group):
+                continue
+            if group.config == BASELINE:
+                marks.note(axes, y, "reference")
+                continue
+            ratio = speedup_of(dataset, group)
+            if ratio is None:
+                reason = "no pair of repeats" if dataset.step_times(baseline_of(dataset, group.gpu)) else "no baseline"
+                marks.say(axes, y, reason)
+                continue
+            marks.interval(axes, y, ratio)
+            marks.note(axes, y, f"{ratio.value:.2f}x {verdict(ratio)}, n={ratio.n}")
+            edges += [value for value in (ratio.value, ratio.low, ratio.high) if value is not None]
+        marks.fit(axes, edges)
+        axes.set_xlabel("speed-up over baseline (x)")
+    return figure

@@ -1,0 +1,113 @@
+"""The marks that figures are made of: repeats, intervals, stacked bars, notes, words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from gpustudy.analysis.style import COLOURS, HATCHES, INK, QUIET, STRIP
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from gpustudy.analysis.statistics import Estimate
+
+_HEADROOM = 1.04
+"""Length of an axis over the largest value on it."""
+
+_LEGEND_COLUMNS = 4
+"""Names side by side under a figure of text width."""
+
+_ABOVE_GRID = 0.9
+"""Drawing order: grid lines have 0.5, data have 1 and more."""
+
+
+def points(axes: Axes, y: float, values: Sequence[float]) -> None:
+    """Draw one open circle a repeat."""
+    axes.plot(values, [y] * len(values), "o", markersize=2.6, markerfacecolor="white", markeredgecolor=INK, mew=0.5)
+
+
+def interval(
+    axes: Axes, y: float, estimate: Estimate, marker: str = "D", colour: str = COLOURS[0], size: float = 3.6
+) -> None:
+    """Draw an estimate with its interval: a solid line over repeats, a dotted one within a single run."""
+    if estimate.low is not None and estimate.high is not None:
+        line = "-" if estimate.over_repeats else (0, (1, 1))
+        bar_colour = colour if marker else INK
+        axes.plot([estimate.low, estimate.high], [y, y], linestyle=line, color=bar_colour, linewidth=1.1)
+    if marker:
+        axes.plot([estimate.value], [y], marker, color=colour, markersize=size, markeredgecolor="white", mew=0.3)
+
+
+def stack(axes: Axes, y: float, parts: Mapping[str, float], height: float = 0.86) -> None:
+    """Draw one bar from ``parts`` in their order; part i has colour and hatch i in every bar of the figure."""
+    left = 0.0
+    for place, value in enumerate(parts.values()):
+        if value:
+            colour, hatch = COLOURS[place % len(COLOURS)], HATCHES[place % len(HATCHES)]
+            axes.barh(y, value, height=height, left=left, facecolor=colour, hatch=hatch, edgecolor=INK, linewidth=0.25)
+        left += value
+
+
+def area_legend(figure: Figure, names: Iterable[str]) -> None:
+    """Name the parts of stacked bars below the figure, in their order."""
+    from matplotlib.patches import Patch
+
+    handles = [
+        Patch(
+            facecolor=COLOURS[place % len(COLOURS)],
+            hatch=HATCHES[place % len(HATCHES)],
+            edgecolor=INK,
+            linewidth=0.25,
+            label=name,
+        )
+        for place, name in enumerate(names)
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=_LEGEND_COLUMNS, handlelength=2.2)
+
+
+def note(axes: Axes, y: float, text: str) -> None:
+    """Write ``text`` at the right of the row, outside the axes."""
+    axes.text(1.015, y, text, transform=axes.get_yaxis_transform(), va="center", ha="left", fontsize=6, color=INK)
+
+
+def say(axes: Axes, y: float, word: str, extent: float = 1.0, grounded: bool = True) -> None:
+    """Write ``word`` in the row at ``y``: nothing to draw here, and why.
+
+    The ground is grey across the row, or only behind the word where it stands alone (``grounded`` false).
+    """
+    if not grounded:
+        _write(axes, y, word, STRIP)
+        return
+    axes.axhspan(y - 0.42 * extent, y + 0.42 * extent, facecolor=STRIP, edgecolor="none", zorder=_ABOVE_GRID)
+    _write(axes, y, word, "none")
+
+
+def start_at_zero(axes: Axes) -> None:
+    """Let the axis begin at 0, so that lengths compare as the values do."""
+    largest = float(axes.dataLim.x1)
+    axes.set_xlim(0, largest * _HEADROOM if largest > 0 else 1)
+
+
+def fit(axes: Axes, values: Sequence[float]) -> None:
+    """Let the axis span ``values`` with a margin at each side."""
+    low, high = min(values), max(values)
+    margin = 0.08 * (high - low)
+    axes.set_xlim(low - margin, high + margin)
+
+
+def _write(axes: Axes, y: float, text: str, ground: str) -> None:
+    """Write quiet text at the left end of the row at ``y``."""
+    axes.text(
+        0.015,
+        y,
+        text,
+        transform=axes.get_yaxis_transform(),
+        va="center",
+        ha="left",
+        fontsize=6.5,
+        style="italic",
+        color=QUIET,
+        bbox={"facecolor": ground, "edgecolor": "none", "pad": 2},
+    )

@@ -1,0 +1,25 @@
+"""``gpustudy report``: one HTML file with states, findings, figures, tables and provenance."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from gpustudy.verbs.common import add_study_options, effective_of
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's options."""
+    parser.add_argument("-o", "--output", type=Path, default=None, metavar="FILE", help="default: results/report.html")
+    add_study_options(parser, with_json=False)
+    parser.epilog = "examples:\n  gpustudy report\n  gpustudy report -o /tmp/report.html"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write it."""
+    from gpustudy.analysis.report import write_report
+    from gpustudy.study.states import survey
+
+    effective = effective_of(arguments)
+    write_report(survey(effective), arguments.output or effective.results / "report.html")
+    return 0
