@@ -28,7 +28,9 @@ def test_key_is_the_head_of_the_sha256_of_that_text():
     assert key_of({"a": 1.0}) == expected
 
 
-@pytest.mark.parametrize(("one", "other"), [(1, 1.0), ([1, 2], (1, 2)), ({"a": 1, "b": 2}, {"b": 2, "a": 1}), (-0.0, 0)])
+@pytest.mark.parametrize(
+    ("one", "other"), [(1, 1.0), ([1, 2], (1, 2)), ({"a": 1, "b": 2}, {"b": 2, "a": 1}), (-0.0, 0)]
+)
 def test_equal_meanings_have_one_key(one, other):
     assert key_of(one) == key_of(other)
 
