@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
 from gpustudy.base.errors import UserError
@@ -226,7 +227,7 @@ _CHECKS = {
     "positive": (lambda value: _is_whole(value, 1), "a whole number from 1"),
     "seed": (lambda value: _is_whole(value, 0), "a whole number from 0"),
     "flag": (lambda value: isinstance(value, bool), "true or false"),
-    "path": (lambda value: bool(str(value)) and not isinstance(value, (bool, dict, list)), "a path"),
+    "path": (lambda value: isinstance(value, (str, PathLike)) and bool(str(value)), "a path"),
     "resize": (lambda value: value in (None, "crop_pad", "resample"), "crop_pad, resample or null"),
     "compat": (lambda value: value in (None, "published"), "published or null"),
 }

@@ -10,6 +10,7 @@ import nibabel
 import numpy as np
 
 from gpustudy.base.errors import UserError
+from gpustudy.base.progress import Progress
 from gpustudy.data import geometry
 from gpustudy.data.definitions import DATA_KINDS
 from gpustudy.data.nifti import Volume, read_labels, read_volume
@@ -31,6 +32,7 @@ BRAIN = "brain"
 _BRATS_RAW_ENHANCING, _BRATS_ENHANCING, _BRATS_BRAIN = 4, 3, 4
 """BraTS2021 calls the enhancing tumour 4; the published preparation calls it 3 and gives 4 to the brain."""
 _RANGE_TOLERANCE = 1e-3
+"""Rounding that a preprocessed image may have beyond [-1, 1]; it is clipped."""
 
 
 def plan_folder(name: str, resolved: Mapping[str, Any], root: Path) -> Plan:
@@ -41,7 +43,7 @@ def plan_folder(name: str, resolved: Mapping[str, Any], root: Path) -> Plan:
     """
     sources = find_cases(name, resolved, root)
     names = _label_names(resolved, sources)
-    _check_label_maps(resolved, sources, names)
+    _check_label_maps(resolved, sources, names, Progress(f"data {name}", len(sources), "label map"))
     labels = DATA_KINDS[resolved["kind"]].mask_labels or tuple(label for label in names if label)
     is_published_brats = resolved["kind"] == "brats" and resolved["compat"] == "published"
     mask_range = PUBLISHED_BRATS_MASK_RANGE if is_published_brats else MASK_RANGE
@@ -73,8 +75,8 @@ def make_case(
     if is_published and not is_brats:
         image = np.stack([_published_image(volume.array, shape) for volume in volumes])
         soft_masks = np.stack([geometry.resample(m, shape, smooth=False) for m in one_hot(labels, mask_labels)])
-    elif is_published and resolved["preprocessed"]:
-        image = np.stack([_as_it_is(volume, shape) for volume in volumes])
+    elif is_brats and resolved["preprocessed"]:
+        image = np.stack([_as_it_is(volume, shape, resolved["resize"]) for volume in volumes])
     else:
         image = np.stack([_scaled(volume, shape, resolved["resize"]) for volume in volumes])
     labels = _labels_to(labels, shape, resolved["resize"])
@@ -118,13 +120,16 @@ def _label_names(resolved: Mapping[str, Any], sources: Sequence[SourceCase]) -> 
     return {0: "background"} | {label: f"label_{label}" for label in sorted(found)}
 
 
-def _check_label_maps(resolved: Mapping[str, Any], sources: Sequence[SourceCase], names: Mapping[int, str]) -> None:
+def _check_label_maps(
+    resolved: Mapping[str, Any], sources: Sequence[SourceCase], names: Mapping[int, str], progress: Progress
+) -> None:
     """Refuse a label that is not known, a case without brain label, and a class that no case has."""
     is_raw_brats = resolved["kind"] == "brats" and not resolved["preprocessed"]
     known = {0, 1, 2, _BRATS_RAW_ENHANCING} if is_raw_brats else set(names)
     everywhere = set() if is_raw_brats else {label for label, title in names.items() if title == BRAIN}
     seen: set[int] = set()
-    for source in sources:
+    for done, source in enumerate(sources, start=1):
+        progress.step(done)
         found = {int(label) for label in np.unique(read_labels(source.labels)[0])}
         seen |= found
         if found - known:
@@ -194,7 +199,7 @@ def _published_image(array: Floats, shape: tuple[int, ...]) -> Floats:
     return geometry.resample(scale_slices_published(array), shape, smooth=False) * 2 - 1
 
 
-def _as_it_is(volume: Volume, shape: tuple[int, ...]) -> Floats:
+def _as_it_is(volume: Volume, shape: tuple[int, ...], resize: str | None) -> Floats:
     """Take an image that was already brought to [-1, 1]."""
     low, high = float(volume.array.min()), float(volume.array.max())
     if low < -1 - _RANGE_TOLERANCE or high > 1 + _RANGE_TOLERANCE:
@@ -202,4 +207,4 @@ def _as_it_is(volume: Volume, shape: tuple[int, ...]) -> Floats:
             f"{volume.path} ranges from {low:g} to {high:g}, not within -1 to 1: it was not preprocessed; "
             "set preprocessed: false."
         )
-    return _image_to(volume.array, shape, "crop_pad")
+    return _image_to(volume.array, shape, resize).clip(-1, 1)

@@ -15,6 +15,7 @@ from gpustudy.base.atomic import write_json
 from gpustudy.base.canonical import key_of
 from gpustudy.base.digests import file_sha256
 from gpustudy.base.errors import UserError
+from gpustudy.base.progress import Progress
 from gpustudy.data.definitions import resolve, without_paths
 from gpustudy.data.sources import source_files
 
@@ -38,14 +39,24 @@ def make_lock(name: str, definition: Mapping[str, Any], root: Path) -> dict[str,
         UserError: a wrong definition, or source files that are missing or unpaired.
     """
     resolved = resolve(name, definition)
-    files = {
-        relative: {"sha256": file_sha256(path), "bytes": path.stat().st_size}
-        for relative, path in source_files(name, resolved, root).items()
-    }
+    paths = source_files(name, resolved, root)
+    progress = Progress(f"data {name}", len(paths), "source file")
+    files: dict[str, dict[str, Any]] = {}
+    for done, (relative, path) in enumerate(paths.items(), start=1):
+        files[relative] = {"sha256": _sha256(path), "bytes": path.stat().st_size}
+        if resolved["kind"] != "mni152":  # three small files need no progress line
+            progress.step(done)
     lock: dict[str, Any] = {"schema": LOCK_SCHEMA, "name": name, "kind": resolved["kind"], "files": files}
     if resolved["kind"] == "mni152":
         lock["provenance"] = {"nilearn": importlib.metadata.version("nilearn")}
     return lock
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return file_sha256(path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}): check the file and its permissions.") from error
 
 
 def write_lock(lock: Mapping[str, Any], locks: Path = LOCKS) -> Path:

@@ -84,7 +84,12 @@ def _open(path: Path) -> nibabel.Nifti1Image:
         header = image_class.header_class(content[: image_class.header_class.sizeof_hdr], check=False)
         _check_header(path, header, len(content))
         image = image_class.from_bytes(content)
-    except (nibabel.spatialimages.HeaderDataError, nibabel.filebasedimages.ImageFileError, ValueError) as error:
+    except (
+        nibabel.spatialimages.HeaderDataError,
+        nibabel.filebasedimages.ImageFileError,
+        ValueError,
+        KeyError,
+    ) as error:
         raise UserError(f"{path} has a header that cannot be read ({error}): write it anew.") from error
     affine = image.affine
     if not np.isfinite(affine).all() or abs(np.linalg.det(affine[:3, :3])) < _LEAST_DETERMINANT_MM3:

@@ -73,32 +73,12 @@ def prepare(
         raise UserError(f"data set {name!r} has key {own_key}, not {key}: its definition or lock changed; run again.")
     check_sources(name, definition, lock, root)
     plan = plan_mni152(resolved) if resolved["kind"] == "mni152" else plan_folder(name, resolved, root)
-    with atomic_directory(out) as directory:
-        affines = _write_arrays(directory, plan, Progress(f"data {name}", len(plan.case_ids), "case"))
-        files = {
-            file: {"sha256": file_sha256(directory / file), "bytes": (directory / file).stat().st_size}
-            for file in ARRAY_FILES
-        }
-        first = next(iter(affines.values()))
-        write_json(
-            directory / MANIFEST_FILE,
-            {
-                "schema": MANIFEST_SCHEMA,
-                "name": name,
-                "key": own_key,
-                "count": len(plan.case_ids),
-                "image_channels": list(image_channels(resolved)),
-                "mask_channels": list(plan.mask_channels),
-                "mask_range": list(plan.mask_range),
-                "label_names": {str(label): title for label, title in plan.label_names.items()},
-                "affine": first.tolist(),
-                "voxel_mm": list(voxel_mm(first)),
-                "cases": list(plan.case_ids),
-                "case_affines": {case_id: affine.tolist() for case_id, affine in affines.items()},
-                "files": files,
-                "source": _source(resolved, lock),
-            },
-        )
+    try:
+        with atomic_directory(out) as directory:
+            affines = _write_arrays(directory, plan, Progress(f"data {name}", len(plan.case_ids), "case"))
+            write_json(directory / MANIFEST_FILE, _manifest(name, own_key, resolved, lock, plan, affines, directory))
+    except OSError as error:
+        raise UserError(f"{out} cannot be written ({error.strerror}): free space or choose another place.") from error
     return out
 
 
@@ -140,6 +120,38 @@ def _write_arrays(directory: Path, plan: Plan, progress: Progress) -> dict[str, 
             affines[case.case_id] = case.affine
             progress.step(done)
     return affines
+
+
+def _manifest(
+    name: str,
+    key: str,
+    resolved: Mapping[str, Any],
+    lock: Mapping[str, Any],
+    plan: Plan,
+    affines: Mapping[str, Affine],
+    directory: Path,
+) -> dict[str, Any]:
+    """Return the manifest of the arrays in ``directory``; it holds no path of this machine and no time."""
+    first = affines[plan.case_ids[0]]
+    return {
+        "schema": MANIFEST_SCHEMA,
+        "name": name,
+        "key": key,
+        "count": len(plan.case_ids),
+        "image_channels": list(image_channels(resolved)),
+        "mask_channels": list(plan.mask_channels),
+        "mask_range": list(plan.mask_range),
+        "label_names": {str(label): title for label, title in plan.label_names.items()},
+        "affine": first.tolist(),
+        "voxel_mm": list(voxel_mm(first)),
+        "cases": list(plan.case_ids),
+        "case_affines": {case_id: affine.tolist() for case_id, affine in affines.items()},
+        "files": {
+            file: {"sha256": file_sha256(directory / file), "bytes": (directory / file).stat().st_size}
+            for file in ARRAY_FILES
+        },
+        "source": _source(resolved, lock),
+    }
 
 
 def _source(resolved: Mapping[str, Any], lock: Mapping[str, Any]) -> dict[str, Any]:

@@ -51,10 +51,10 @@ def find_cases(name: str, resolved: Mapping[str, Any], root: Path) -> tuple[Sour
         UserError: a folder is absent or empty, a file has no partner, or a listed case is not there.
     """
     if resolved["kind"] == "brats":
-        cases = _brats_cases(root / resolved["folder"])
+        cases = find_brats_cases(root / resolved["folder"])
     else:
         labels = resolved["masks" if resolved["kind"] == "whole_head" else "labels"]
-        cases = _paired_cases(root / resolved["images"], root / labels)
+        cases = find_paired_cases(root / resolved["images"], root / labels)
     return cases if resolved["cases"] is None else _chosen(name, cases, root / resolved["cases"])
 
 
@@ -99,7 +99,7 @@ def nifti_files(folder: Path, deep: bool = False) -> dict[str, Path]:
     return files
 
 
-def _paired_cases(images: Path, labels: Path) -> tuple[SourceCase, ...]:
+def find_paired_cases(images: Path, labels: Path) -> tuple[SourceCase, ...]:
     """Pair the files of two folders by equal name (never by order or by digits, as the published code does)."""
     of_images, of_labels = nifti_files(images), nifti_files(labels)
     for here, there, where in ((of_images, of_labels, labels), (of_labels, of_images, images)):
@@ -112,7 +112,7 @@ def _paired_cases(images: Path, labels: Path) -> tuple[SourceCase, ...]:
     return tuple(SourceCase(stem, (of_images[stem],), of_labels[stem]) for stem in sorted(of_images))
 
 
-def _brats_cases(folder: Path) -> tuple[SourceCase, ...]:
+def find_brats_cases(folder: Path) -> tuple[SourceCase, ...]:
     """Collect NAME_t1, NAME_t1ce, NAME_t2, NAME_flair and NAME_seg, in whatever folders they lie."""
     modalities = DATA_KINDS["brats"].image_channels
     found: dict[str, dict[str, Path]] = {}

@@ -1,0 +1,52 @@
+"""``gpustudy data``: the verb on the study's own config and on a person's own folder."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from gpustudy.cli import main
+
+
+def test_list_names_each_data_set_with_its_key(repository, monkeypatch, capsys):
+    monkeypatch.chdir(repository)
+    assert main(["data", "list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.split()[:3] == ["mni152-demo", "mni152", "32x32x32"] for line in lines)
+
+
+def test_prepare_of_the_demo_set(repository, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(repository)
+    assert main(["data", "prepare", "mni152-demo", "--out", str(tmp_path / "demo")]) == 0
+    out, err = capsys.readouterr()
+    manifest = json.loads((tmp_path / "demo/manifest.json").read_text())
+    assert manifest["key"] in out
+    assert "data mni152-demo: case 8/8" in err
+    assert main(["data", "check", str(tmp_path / "demo")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["prepare", "nope"], "has no data set 'nope': it has mni152"),
+        (["prepare", "mni152-demo", "--key", "0" * 12, "--out", "x"], "not 000000000000"),
+        (["check", "no-such-folder"], None),
+    ],
+)
+def test_mistakes_end_with_2(repository, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(repository)
+    assert main(["data", *words]) == 2
+    assert message is None or message in capsys.readouterr().err
+    assert not (repository / "x").exists()
+
+
+def test_own_folder_without_any_config(head, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    words = ["data", "prepare-folder", "--images", "image", "--labels", "mask", "--volume", "16", "16", "16"]
+    assert main([*words, "--classes", "1=brain", "2=lesion", "--out", "mine"]) == 0
+    assert np.load("mine/images.npy").shape == (2, 1, 16, 16, 16)
+    assert json.loads((tmp_path / "mine/manifest.json").read_text())["mask_channels"] == ["brain", "lesion"]
+    assert main([*words, "--classes", "brain", "--out", "other"]) == 2
+    assert "write it like 1=brain 2=lesion" in capsys.readouterr().err

@@ -1,0 +1,85 @@
+"""Looking at a folder before anything is made from it: every fault at once, one sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import nibabel
+import numpy as np
+
+from gpustudy.base.errors import UserError
+from gpustudy.data.nifti import read_labels, read_volume
+from gpustudy.data.prepare import MANIFEST_FILE, check_prepared
+from gpustudy.data.sources import SourceCase, find_brats_cases, find_paired_cases, nifti_files
+from gpustudy.data.volumes import voxel_mm
+
+_IMAGE_FOLDERS = ("images", "image")
+_LABEL_FOLDERS = ("labels", "label", "masks", "mask")
+
+
+def check_folder(folder: Path) -> tuple[list[str], list[str]]:
+    """Look at every file below ``folder`` and return (lines about what is good, sentences about what is wrong).
+
+    The folder may be a prepared data set, a pair of folders (images and labels or masks), BraTS2021, or hold
+    images alone.
+    """
+    try:
+        if (folder / MANIFEST_FILE).is_file():
+            manifest = check_prepared(folder)
+            return [f"prepared data set {manifest['name']}, key {manifest['key']}, {manifest['count']} cases"], []
+        cases = _cases(folder)
+        files = [] if cases else list(nifti_files(folder, deep=True).values())
+    except UserError as error:
+        return [], [str(error)]
+    lines: list[str] = []
+    problems: list[str] = []
+    for case in cases:
+        _look(lines, problems, case.case_id, case.images, case)
+    for path in files:
+        _look(lines, problems, path.name, [path], None)
+    return lines, problems
+
+
+def _cases(folder: Path) -> tuple[SourceCase, ...]:
+    """Return the cases of a known layout, or none."""
+    images = next((folder / name for name in _IMAGE_FOLDERS if (folder / name).is_dir()), None)
+    labels = next((folder / name for name in _LABEL_FOLDERS if (folder / name).is_dir()), None)
+    if images and labels:
+        return find_paired_cases(images, labels)
+    if folder.is_dir() and next(folder.rglob("*_t1ce.nii*"), None):
+        return find_brats_cases(folder)
+    return ()
+
+
+def _look(lines: list[str], problems: list[str], title: str, images: Sequence[Path], case: SourceCase | None) -> None:
+    """Read the files of one case and append a line, or a sentence per fault."""
+    shapes: dict[Path, tuple[int, ...]] = {}
+    words: list[str] = []
+    for path in images:
+        try:
+            volume = read_volume(path)
+        except UserError as error:
+            problems.append(str(error))
+            continue
+        shapes[path] = volume.array.shape[::-1]
+        words = [
+            "x".join(map(str, shapes[path])),
+            "x".join(f"{size:.3g}" for size in reversed(voxel_mm(volume.affine))) + " mm",
+            "".join(nibabel.aff2axcodes(volume.affine)),
+        ]
+    if case is not None:
+        try:
+            labels, _ = read_labels(case.labels)
+            shapes[case.labels] = labels.shape[::-1]
+            words.append("labels " + " ".join(map(str, np.unique(labels))))
+        except UserError as error:
+            problems.append(str(error))
+    if len(set(shapes.values())) > 1:
+        problems.append(
+            f"case {title} has files of different shapes ("
+            + ", ".join(f"{path.name} {'x'.join(map(str, shape))}" for path, shape in shapes.items())
+            + "): bring them onto one grid."
+        )
+    elif words:
+        lines.append(f"{title}: {', '.join(words)}")

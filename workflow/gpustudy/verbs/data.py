@@ -1,0 +1,156 @@
+"""``gpustudy data``: list, lock, prepare and check data sets."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gpustudy.base.errors import EXIT_USER_ERROR, UserError
+from gpustudy.verbs.common import add_study_options, effective_of
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the sub-verbs."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listing = actions.add_parser("list", help="list the data sets of config.yaml with key and lock")
+    add_study_options(listing, with_json=False)
+
+    locking = actions.add_parser("lock", help="write the SHA-256 of each source file to workflow/locks/NAME.json")
+    locking.add_argument("name", metavar="NAME", help="a data set of config.yaml")
+    add_study_options(locking, with_json=False)
+
+    preparing = actions.add_parser("prepare", help="make the arrays that a cell trains on")
+    preparing.add_argument("name", metavar="NAME", help="a data set of config.yaml")
+    preparing.add_argument("--key", metavar="K", help="refuse when the data set's key is another one")
+    preparing.add_argument("--out", type=Path, metavar="DIR", help="directory to make (default: in results/data)")
+    add_study_options(preparing, with_json=False)
+
+    own = actions.add_parser("prepare-folder", help="the same from your own NIfTI folders, without any config")
+    _add_folder_options(own)
+
+    checking = actions.add_parser("check", help="look for faults in image folders or a prepared directory")
+    checking.add_argument("folder", type=Path, metavar="FOLDER")
+    parser.epilog = (
+        "examples:\n  gpustudy data list\n  gpustudy data lock mine\n  gpustudy data prepare mni152-demo\n"
+        "  gpustudy data prepare-folder --images scans --labels masks --volume 64 64 64 --resize resample --out mine\n"
+        "  gpustudy data check scans\n\nAll kinds of data set: docs/data-sets.md"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run one sub-verb."""
+    actions = {
+        "list": _list,
+        "lock": _lock,
+        "prepare": _prepare,
+        "prepare-folder": _prepare_folder,
+        "check": _check,
+    }
+    return actions[arguments.action](arguments)
+
+
+def _add_folder_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--images", type=Path, required=True, metavar="DIR", help="folder of images")
+    parser.add_argument("--labels", type=Path, required=True, metavar="DIR", help="label maps of the same file names")
+    parser.add_argument(
+        "--volume", type=int, nargs=3, required=True, metavar=("Z", "Y", "X"), help="sides, multiples of 16"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory to make")
+    parser.add_argument("--name", default="folder", help="name of the data set in its manifest (default: folder)")
+    parser.add_argument(
+        "--classes", nargs="+", metavar="LABEL=NAME", help="label names; every label found is a class without it"
+    )
+    parser.add_argument("--resize", choices=("crop_pad", "resample"), help="for images of another shape than --volume")
+    parser.add_argument("--compat", choices=("published",), help="repeat the published preprocessing's oddities")
+
+
+def _definitions(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    study = effective_of(arguments).study
+    return {name: data_set.model_dump(mode="json") for name, data_set in study.data.items()}
+
+
+def _definition(arguments: argparse.Namespace) -> dict[str, Any]:
+    definitions = _definitions(arguments)
+    if arguments.name not in definitions:
+        known = ", ".join(definitions)
+        raise UserError(f"config.yaml has no data set {arguments.name!r}: it has {known}.")
+    return definitions[arguments.name]
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from gpustudy.data.lock import data_key, lock_path, read_lock
+
+    for name, definition in _definitions(arguments).items():
+        locked = lock_path(name).is_file()
+        key = data_key(definition, read_lock(name)) if locked else f"no lock: gpustudy data lock {name}"
+        volume = "x".join(map(str, definition["volume"]))
+        print(f"{name:20} {definition['kind']:12} {volume:12} {key}")
+    return 0
+
+
+def _lock(arguments: argparse.Namespace) -> int:
+    from gpustudy.data.lock import data_key, make_lock, write_lock
+
+    definition = _definition(arguments)
+    lock = make_lock(arguments.name, definition, Path.cwd())
+    path = write_lock(lock)
+    print(f"wrote {path}: {len(lock['files'])} files, key {data_key(definition, lock)}")
+    return 0
+
+
+def _prepare(arguments: argparse.Namespace) -> int:
+    from gpustudy.data.lock import data_key, read_lock
+    from gpustudy.data.prepare import prepare
+    from gpustudy.study.paths import data_directory
+
+    effective = effective_of(arguments)
+    definition = _definition(arguments)
+    lock = read_lock(arguments.name)
+    key = data_key(definition, lock)
+    out = arguments.out or data_directory(effective.results, arguments.name, key)
+    prepare(arguments.name, definition, lock, out, Path.cwd(), arguments.key)
+    print(f"wrote {out}, key {key}")
+    return 0
+
+
+def _prepare_folder(arguments: argparse.Namespace) -> int:
+    from gpustudy.data.lock import data_key, make_lock
+    from gpustudy.data.prepare import prepare
+
+    definition = {
+        "kind": "nifti",
+        "images": str(arguments.images),
+        "labels": str(arguments.labels),
+        "volume": arguments.volume,
+        "classes": _classes(arguments.classes),
+        "resize": arguments.resize,
+        "compat": arguments.compat,
+    }
+    lock = make_lock(arguments.name, definition, Path.cwd())
+    prepare(arguments.name, definition, lock, arguments.out, Path.cwd())
+    print(f"wrote {arguments.out}, key {data_key(definition, lock)}")
+    return 0
+
+
+def _classes(words: list[str] | None) -> Mapping[str, str] | None:
+    """Read ``1=brain 2=lesion``."""
+    if words is None:
+        return None
+    for word in words:
+        if "=" not in word:
+            raise UserError(f"--classes {word!r} is not LABEL=NAME: write it like 1=brain 2=lesion.")
+    return dict(word.split("=", 1) for word in words)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from gpustudy.data.check import check_folder
+
+    lines, problems = check_folder(arguments.folder)
+    for line in lines:
+        print(line)
+    for problem in problems:
+        print(f"wrong: {problem}")
+    print(f"{len(lines)} good, {len(problems)} wrong")
+    return EXIT_USER_ERROR if problems else 0
