@@ -29,7 +29,7 @@ def test_an_unknown_state_is_never_written(tmp_path):
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": 2}', '{"schema": 1, "stage": "train"}', "null"])
 def test_a_broken_status_file_is_told_in_one_sentence(tmp_path, content):
     (tmp_path / "status.json").write_text(content)
-    with pytest.raises(UserError, match=r"status\.json is not a readable status file .*gpustudy retry"):
+    with pytest.raises(UserError, match=r"status\.json is not a readable status file .*: move its folder away"):
         read_status(tmp_path)
 
 

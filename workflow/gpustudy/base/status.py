@@ -75,7 +75,6 @@ def read_status(directory: Path) -> Status:
             raise ValueError(f"unknown state {status.state!r}")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{path} is not a readable status file ({error}): "
-            "set the stage aside with 'gpustudy retry GPU/CONFIG/rN/STAGE' and run again."
+            f"{path} is not a readable status file ({error}): move its folder away and run again."
         ) from error
     return status
