@@ -59,8 +59,8 @@ class ClassRow(NamedTuple):
 def class_rows() -> tuple[ClassRow, ...]:
     """Return the rows of the table, in their order."""
     table = resources.files("gpustudy.metrics").joinpath("kernel_classes.csv")
-    with table.open(encoding="utf-8", newline="") as stream:
-        return tuple(ClassRow(*row) for row in list(csv.reader(stream))[1:])
+    lines = csv.reader(table.read_text(encoding="utf-8").splitlines())
+    return tuple(ClassRow(*row) for row in list(lines)[1:])
 
 
 @cache

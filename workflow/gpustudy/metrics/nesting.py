@@ -20,6 +20,14 @@ class Nesting(NamedTuple):
     parent: list[int]
     innermost: list[int]
 
+    def around(self, index: int) -> list[int]:
+        """Return the interval ``index`` and those around it, innermost first; empty for -1."""
+        found = []
+        while index >= 0:
+            found.append(index)
+            index = self.parent[index]
+        return found
+
 
 def nest(starts: Sequence[int], ends: Sequence[int], moments: Sequence[int] = ()) -> Nesting:
     """Nest the half-open intervals [start, end), in ns, and look up ``moments``.
