@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gpustudy.base.atomic import atomic_path
 
 LAYOUTS_FILE = "layouts.jsonl.gz"
-_VOLUME_DIMENSIONS = 5
+VOLUME_DIMENSIONS = 5
 """Dimensions of (B, C, D, H, W), the tensors that have a channels-last form here."""
 
 _COPIES = {"clone": "clone", "_to_copy": "to", "copy_": "copy_"}
@@ -35,7 +35,7 @@ Row = dict[str, Any]
 def memory_format(tensor: Tensor) -> str:
     """Return ``contiguous``, ``channels_last_3d``, ``both`` (one channel or one voxel) or ``other``."""
     contiguous = tensor.is_contiguous()
-    volume = tensor.dim() == _VOLUME_DIMENSIONS
+    volume = tensor.dim() == VOLUME_DIMENSIONS
     channels_last = volume and tensor.is_contiguous(memory_format=torch.channels_last_3d)
     if contiguous:
         return "both" if channels_last else "contiguous"
@@ -157,7 +157,7 @@ def _conversion(name: str, inputs: list[Row], output: Row | None, kwargs: Mappin
         return None
     source = inputs[-1] if name == "copy_" else inputs[0]
     formats = {source["format"], output["format"]}
-    if "both" in formats or len(formats) == 1 or len(output["shape"]) != _VOLUME_DIMENSIONS:
+    if "both" in formats or len(formats) == 1 or len(output["shape"]) != VOLUME_DIMENSIONS:
         return None
     if name == "clone" and kwargs.get("memory_format") == torch.contiguous_format:
         return "contiguous"  # what Tensor.contiguous() and reshape() call

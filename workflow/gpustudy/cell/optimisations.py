@@ -1,0 +1,278 @@
+"""The optimisations: one small function each that changes the run and says what it changed, one that proves it.
+
+Names, needs and exclusions that are known without torch stand in ``optimisation_names.py``; here are the needs
+that only the installed torch can answer. To add one: a line there, a ``_change``, a ``_verify``, a line in
+``REGISTRY``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name that PyTorch's own documentation uses
+
+from gpustudy.cell.outcomes import Outcome, unsupported
+from gpustudy.cell.probe import Probe
+from gpustudy.cell.switches import tf32_interface
+from gpustudy.medddpm.diffusion import Network
+from gpustudy.medddpm.switches import read_switches, set_switches
+from gpustudy.medddpm.unet import UNet3D
+
+
+@dataclass
+class Setup:
+    """A run that is being put together; each optimisation changes its part.
+
+    Attributes:
+        device: ``cuda`` or ``cpu``.
+        model: the network, its switches as published until changed.
+        volume: sides (D, H, W) of what it is trained on.
+        options: fields of ``TrainOptions`` that differ from their defaults.
+        network: what the trainer calls in place of ``model``, or None.
+        optimizer: the trainer's, once there is one.
+    """
+
+    device: str
+    model: UNet3D
+    volume: tuple[int, ...]
+    options: dict[str, Any] = field(default_factory=dict)
+    network: Network | None = None
+    optimizer: torch.optim.Optimizer | None = None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Whether an optimisation was seen to work.
+
+    Attributes:
+        verified: the effect was there.
+        how: what was looked at, in words.
+        seen: what was found, as JSON values.
+    """
+
+    verified: bool
+    how: str
+    seen: Any
+
+
+@dataclass(frozen=True)
+class Applied:
+    """An optimisation of the registry.
+
+    Attributes:
+        change: applies it and returns what it changed, one sentence.
+        verify: looks for its effect after the warm-up.
+        missing: returns why this torch cannot do it, or None.
+    """
+
+    change: Callable[[Setup], str]
+    verify: Callable[[Setup, Probe], Evidence]
+    missing: Callable[[Setup], str | None] = lambda setup: None
+
+
+def _tf32(setup: Setup) -> str:
+    interface = tf32_interface(torch)
+    interface.set_tf32(True)
+    return f"TF32 on for cuDNN and matrix products, through {interface.interface}"
+
+
+def _verify_tf32(setup: Setup, probe: Probe) -> Evidence:
+    values = tf32_interface(torch).read()
+    on = all(value in (True, "tf32") for value in values.values())
+    return Evidence(on, "switches read back through the interface that set them", values)
+
+
+def _channels_last(setup: Setup) -> str:
+    setup.options["channels_last"] = True
+    return "weights of the model and inputs of every step in channels_last_3d"
+
+
+def _verify_channels_last(setup: Setup, probe: Probe) -> Evidence:
+    formats = {row["module"]: row["inputs"][0]["format"] for row in probe.convolutions()}
+    weights = Counter(row["inputs"][1]["format"] for row in probe.convolutions())
+    received = [module for module, layout in formats.items() if layout == "channels_last_3d"]
+    missed = [module for module, layout in formats.items() if layout in ("contiguous", "other")]
+    seen = {"received": received, "did_not_receive": missed, "weights": dict(weights)}
+    return Evidence(bool(received), "format of each 3D convolution's input and weight in a forward pass", seen)
+
+
+def _bf16(setup: Setup) -> str:
+    setup.options["autocast_dtype"] = torch.bfloat16
+    return "forward pass under autocast to bfloat16"
+
+
+def _fp16(setup: Setup) -> str:
+    setup.options |= {"autocast_dtype": torch.float16, "grad_scaler": True}
+    return "forward pass under autocast to float16, loss scaled before backward"
+
+
+def _verify_autocast(setup: Setup, probe: Probe) -> Evidence:
+    wanted = str(setup.options["autocast_dtype"]).removeprefix("torch.")
+    dtypes = Counter(row["inputs"][0]["dtype"] for row in probe.convolutions())
+    return Evidence(set(dtypes) == {wanted}, "dtype of each 3D convolution's input in a forward pass", dict(dtypes))
+
+
+def _missing_bf16(setup: Setup) -> str | None:
+    if setup.device == "cuda" and not torch.cuda.is_bf16_supported():
+        return "torch says that this device has no bfloat16"
+    coarsest = {side // setup.model.architecture.side_multiple for side in setup.volume}
+    if setup.device == "cpu" and coarsest == {2}:
+        return (
+            "on the CPU the backward pass of its 3D convolutions reads uninitialised memory where a level has "
+            "2 x 2 x 2 voxels; take a larger volume or fewer levels"
+        )
+    return None
+
+
+def _compile(setup: Setup) -> str:
+    setup.network = torch.compile(setup.model)
+    return "network compiled by torch.compile, default mode"
+
+
+def _verify_compile(setup: Setup, probe: Probe) -> Evidence:
+    from torch._dynamo.utils import counters
+
+    stats, breaks = dict(counters["stats"]), sum(counters["graph_break"].values())
+    seen = {"graphs": stats.get("unique_graphs", 0), "captured_calls": stats.get("calls_captured", 0), "breaks": breaks}
+    return Evidence(seen["graphs"] > 0, "TorchDynamo's counters after the warm-up", seen)
+
+
+def _missing_compile(setup: Setup) -> str | None:
+    if not hasattr(torch, "compile"):
+        return "this torch has no torch.compile"
+    try:
+        torch.compile(lambda x: x)
+    except RuntimeError as error:  # PyTorch 2.0 on Python 3.11
+        return str(error)
+    if setup.device == "cuda" and importlib.util.find_spec("triton") is None:
+        return "Triton, which generates the kernels, is not installed"
+    compiler = os.environ.get("CXX", "g++")
+    if not any(shutil.which(name) for name in (compiler, "g++", "clang++")):
+        return "no C++ compiler is on PATH (set CXX)"
+    return None
+
+
+def _cudnn_benchmark(setup: Setup) -> str:
+    torch.backends.cudnn.benchmark = True
+    return "cuDNN times its algorithms for each new shape"
+
+
+def _verify_cudnn_benchmark(setup: Setup, probe: Probe) -> Evidence:
+    on = bool(torch.backends.cudnn.benchmark)
+    return Evidence(on, "switch read back", {"cudnn.benchmark": on})
+
+
+def _fused_adam(setup: Setup) -> str:
+    setup.options["fused_adam"] = True
+    return "Adam in fused kernels"
+
+
+def _verify_fused_adam(setup: Setup, probe: Probe) -> Evidence:
+    groups = [group.get("fused") for group in setup.optimizer.param_groups] if setup.optimizer else []
+    return Evidence(bool(groups) and all(groups), "the optimiser's parameter groups", {"fused": groups})
+
+
+def _missing_fused_adam(setup: Setup) -> str | None:
+    try:
+        torch.optim.Adam([torch.zeros(1, device=setup.device, requires_grad=True)], fused=True)
+    except (TypeError, RuntimeError) as error:  # on the CPU from PyTorch 2.4 on
+        return str(error)
+    return None
+
+
+def _sdpa(setup: Setup) -> str:
+    set_switches(setup.model, attention_kernel="sdpa")
+    return "attention by scaled_dot_product_attention"
+
+
+def _verify_sdpa(setup: Setup, probe: Probe) -> Evidence:
+    softmax = sum(row["op"] == "aten._softmax" for row in probe.rows)
+    seen = {"scaled_dot_product_attention": probe.fused_attention_calls, "explicit_softmax": softmax}
+    return Evidence(probe.fused_attention_calls > 0, "calls in a forward pass", seen)
+
+
+def _missing_sdpa(setup: Setup) -> str | None:
+    return None if hasattr(F, "scaled_dot_product_attention") else "this torch has no scaled_dot_product_attention"
+
+
+def _keep_attention(setup: Setup) -> str:
+    set_switches(setup.model, attention_recompute=False)
+    return "attention's intermediates kept for backward"
+
+
+def _native_norm(setup: Setup) -> str:
+    set_switches(setup.model, norm_in_float32=False)
+    return "group normalisation in the dtype that arrives"
+
+
+def _verify_native_norm(setup: Setup, probe: Probe) -> Evidence:
+    dtypes = Counter(row["inputs"][0]["dtype"] for row in probe.rows if row["op"] == "aten.native_group_norm")
+    wanted = str(setup.options.get("autocast_dtype", torch.float32)).removeprefix("torch.")
+    return Evidence(dtypes[wanted] > 0, "dtype of each group normalisation's input in a forward pass", dict(dtypes))
+
+
+def _checkpointing(setup: Setup) -> str:
+    set_switches(setup.model, block_recompute=True)
+    return "residual blocks computed again in backward"
+
+
+def _verify_switch(name: str, value: bool) -> Callable[[Setup, Probe], Evidence]:
+    def verify(setup: Setup, probe: Probe) -> Evidence:
+        found = read_switches(setup.model)[name]
+        seen = {name: found, "saved_bytes": probe.saved_bytes}
+        return Evidence(found is value, "switch of every block, and bytes kept by a forward pass", seen)
+
+    return verify
+
+
+REGISTRY: dict[str, Applied] = {
+    "tf32": Applied(_tf32, _verify_tf32),
+    "channels_last": Applied(_channels_last, _verify_channels_last),
+    "bf16": Applied(_bf16, _verify_autocast, _missing_bf16),
+    "fp16": Applied(_fp16, _verify_autocast),
+    "compile": Applied(_compile, _verify_compile, _missing_compile),
+    "cudnn_benchmark": Applied(_cudnn_benchmark, _verify_cudnn_benchmark),
+    "fused_adam": Applied(_fused_adam, _verify_fused_adam, _missing_fused_adam),
+    "sdpa": Applied(_sdpa, _verify_sdpa, _missing_sdpa),
+    "keep_attention": Applied(_keep_attention, _verify_switch("attention_recompute", False)),
+    "native_norm": Applied(_native_norm, _verify_native_norm),
+    "checkpointing": Applied(_checkpointing, _verify_switch("block_recompute", True)),
+}
+"""Every optimisation of ``optimisation_names.OPTIMISATIONS`` by its name."""
+
+
+def apply_optimisations(setup: Setup, names: tuple[str, ...], pytorch_defaults: bool) -> dict[str, str]:
+    """Apply ``names`` to ``setup``; unless ``pytorch_defaults``, TF32 is first turned off everywhere.
+
+    Returns:
+        What each changed, by name.
+
+    Raises:
+        Outcome: ``unsupported``, when this torch lacks one.
+    """
+    for name in names:
+        if reason := REGISTRY[name].missing(setup):
+            raise unsupported(f"{name} cannot be applied with torch {torch.__version__}: {reason}.", "stack")
+    if not pytorch_defaults:
+        tf32_interface(torch).set_tf32(False)
+    return {name: REGISTRY[name].change(setup) for name in names}
+
+
+def verify_optimisations(setup: Setup, names: tuple[str, ...], probe: Probe) -> dict[str, Evidence]:
+    """Return the evidence for each of ``names``.
+
+    Raises:
+        Outcome: ``unsupported``, when one was applied without effect: a result must not carry its name.
+    """
+    evidence = {name: REGISTRY[name].verify(setup, probe) for name in names}
+    for name, found in evidence.items():
+        if not found.verified:
+            raise Outcome("unsupported", "no_effect", f"{name} was applied without effect ({found.how}: {found.seen}).")
+    return evidence
