@@ -10,8 +10,7 @@ from gpustudy.base.digests import file_sha256
 from gpustudy.base.status import STATUS_FILE, Status, write_status
 from gpustudy.study.cells import Cell, Keys
 from gpustudy.study.load import Effective
-from gpustudy.study.paths import CELLS, METRICS, stage_directory
-from gpustudy.study.states import METRICS_FILE
+from gpustudy.study.paths import CELLS, METRICS, METRICS_FILE, stage_directory
 
 
 def craft(

@@ -32,6 +32,8 @@ def launch_stage(effective: Effective, cell: Cell, stage: str, planned_key: str 
     keys.require(cell, stage)
     if cell.gpu not in keys.runnable:
         raise UserError(f"{cell} cannot run at site {effective.site}: run it at a site that lists {cell.gpu}.")
+    if keys.acceptance(cell, stage):
+        raise UserError(f"{cell} {stage} has an accepted result: 'gpustudy retry {cell}/{stage}' lets it run anew.")
     key = keys.stage_key(cell, stage)
     if planned_key not in (None, key):
         raise UserError(

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gpustudy.base.canonical import key_of
+from gpustudy.base.canonical import KEY_HEX_DIGITS, canonical_json, key_of
 from gpustudy.base.errors import UserError
+from gpustudy.base.status import STATUS_FILE
 from gpustudy.data.lock import data_key, read_lock
+from gpustudy.study.acceptances import Acceptance, Acceptances, read_acceptances
 from gpustudy.study.load import ROOT, Effective
 from gpustudy.study.mistakes import nearest
 from gpustudy.study.models import Gpu, Workload
+from gpustudy.study.paths import CELLS, METRICS, METRICS_FILE, stage_directory
 from gpustudy.study.sources import METRICS_SOURCES, STAGE_SOURCES, digest_of, file_sums, files_of
 from gpustudy.study.stacks import CHECKED_PACKAGES, read_pins, stack_key
 
@@ -45,11 +49,21 @@ class Cell:
 
 
 class Keys:
-    """Documents and keys of every stage of every cell, as seen from one site."""
+    """Documents and keys of every stage of every cell, as seen from one site.
 
-    def __init__(self, effective: Effective, root: Path = ROOT) -> None:
+    Args:
+        effective: the study, the site and the folder of results.
+        root: the root of the checkout.
+        acceptances: results accepted in spite of another key; None reads those of the results folder.
+    """
+
+    def __init__(self, effective: Effective, root: Path = ROOT, acceptances: Acceptances | None = None) -> None:
         self._study, self._site, self._root = effective.study, effective.site, root
+        self._results = effective.results
+        self.acceptances = read_acceptances(effective.results) if acceptances is None else acceptances
         self._keys: dict[tuple[Cell, str], str] = {}
+        self._parts: dict[tuple[str, str, str], dict[str, str]] = {}
+        self._metrics_keys: dict[tuple[str, str, str | None], str] = {}
         self._data_keys: dict[str, str] = {}
         self._stack_keys: dict[str, str] = {}
 
@@ -94,35 +108,81 @@ class Keys:
         return self._data_keys[name]
 
     def stage_key(self, cell: Cell, stage: str) -> str:
-        """Return the key of one stage of one cell."""
+        """Return the key under which the result of one stage of one cell is current.
+
+        It is the key of the present document; where an older result was accepted for it, the key of that one.
+        """
         if (cell, stage) not in self._keys:
-            self._keys[cell, stage] = key_of(self.document(cell, stage))
+            accepted = self.acceptance(cell, stage)
+            self._keys[cell, stage] = accepted.old if accepted else self.document_key(cell, stage)
         return self._keys[cell, stage]
+
+    def document_key(self, cell: Cell, stage: str) -> str:
+        """Return ``key_of(document(cell, stage))``, put together from parts that repeats share."""
+        parts = self._constant_parts(cell, stage) | {
+            name: canonical_json(value) for name, value in self._varying(cell, stage).items()
+        }
+        text = ",".join(f'"{name}":{parts[name]}' for name in sorted(parts))
+        return hashlib.sha256(f"{{{text}}}".encode()).hexdigest()[:KEY_HEX_DIGITS]
+
+    def acceptance(self, cell: Cell, stage: str) -> Acceptance | None:
+        """Return the record by which an older result stands for one stage of one cell; None where none does."""
+        if not self.acceptances.records:
+            return None
+        fresh = self.document_key(cell, stage)
+        found = self.acceptances.of(cell.gpu, cell.config, cell.repeat, stage, fresh, tables=False)
+        if self._is_here(cell, stage, fresh):
+            return None
+        return next((record for record in found if self._is_here(cell, stage, record.old)), None)
 
     def document(self, cell: Cell, stage: str) -> dict[str, Any]:
         """Return everything that decides the result of one stage of one cell, and nothing else."""
-        gpu, config = self._study.gpus[cell.gpu], self._study.configs[cell.config]
+        return self._constant(cell.gpu, cell.config, stage) | self._varying(cell, stage)
+
+    def _constant(self, gpu_name: str, config_name: str, stage: str) -> dict[str, Any]:
+        """Return what the documents of all repeats share."""
+        gpu, config = self._study.gpus[gpu_name], self._study.configs[config_name]
         workload = self._study.workloads[gpu.workload]
-        previous = PREVIOUS[stage]
         sources = STAGE_SOURCES[stage]
         return {
             "schema": DOCUMENT_SCHEMA,
             "stage": stage,
-            "gpu": _gpu_slice(cell.gpu, gpu, config.optimisations),
+            "gpu": _gpu_slice(gpu_name, gpu, config.optimisations),
             "config": config.model_dump(mode="json", exclude={"description"}),
-            "repeat": cell.repeat,
-            "seed": self._study.seed + cell.repeat,
             "workload": _workload_slice(workload, stage),
             "data": {"name": workload.data, "key": self.data_key(workload.data)},
-            "stack": self._stack_slice(cell.gpu),
+            "stack": self._stack_slice(gpu_name),
             "sources": {"digest": digest_of(sources), "files": list(files_of(sources))},
+        }
+
+    def _varying(self, cell: Cell, stage: str) -> dict[str, Any]:
+        """Return what the documents of repeats differ in."""
+        previous = PREVIOUS[stage]
+        return {
+            "repeat": cell.repeat,
+            "seed": self._study.seed + cell.repeat,
             "previous": {"stage": previous, "key": self.stage_key(cell, previous)} if previous else None,
         }
+
+    def _constant_parts(self, cell: Cell, stage: str) -> dict[str, str]:
+        """Return the canonical JSON of each shared field: making it anew for every repeat would take seconds."""
+        place = (cell.gpu, cell.config, stage)
+        if place not in self._parts:
+            constant = self._constant(*place)
+            self._parts[place] = {name: canonical_json(value) for name, value in constant.items()}
+        return self._parts[place]
+
+    def _is_here(self, cell: Cell, stage: str, key: str) -> bool:
+        """Tell whether a result of a key is in the results folder: its raw files, or its tables alone."""
+        where = (cell.gpu, cell.config, cell.repeat, stage)
+        raw = stage_directory(self._results, CELLS, *where, key)
+        tables = stage_directory(self._results, METRICS, *where, self.metrics_key(key, stage))
+        return (raw / STATUS_FILE).is_file() or (tables / METRICS_FILE).is_file()
 
     def cell_file(self, cell: Cell, stage: str) -> dict[str, Any]:
         """Return what a stage is given as ``cell.json``: key, document, and labels that are in no key."""
         return {
-            "key": self.stage_key(cell, stage),
+            "key": self.document_key(cell, stage),
             "labels": {"config": cell.config, "source_files": file_sums(STAGE_SOURCES[stage])},
             "document": self.document(cell, stage),
         }
@@ -135,8 +195,11 @@ class Keys:
             stage: name of the stage.
             replaced_raw: SHA-256 of the raw status file, where raw files were replaced under the same key.
         """
-        document = {"raw": raw_key, "sources": digest_of(METRICS_SOURCES[stage])}
-        return key_of(document | ({"replaced_raw": replaced_raw} if replaced_raw else {}))
+        place = (raw_key, stage, replaced_raw)
+        if place not in self._metrics_keys:
+            document = {"raw": raw_key, "sources": digest_of(METRICS_SOURCES[stage])}
+            self._metrics_keys[place] = key_of(document | ({"replaced_raw": replaced_raw} if replaced_raw else {}))
+        return self._metrics_keys[place]
 
     def _stack_slice(self, gpu: str) -> dict[str, Any]:
         name = self._study.gpus[gpu].stack

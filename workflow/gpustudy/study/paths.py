@@ -9,6 +9,8 @@ METRICS = "metrics"
 DATA = "data"
 MARKERS = ".keys"
 ASIDE = ".aside"
+METRICS_FILE = "metrics.json"
+"""Last file of a metrics directory: its tables, their sums, and the raw files that they were made from."""
 
 
 def cell_directory(results: Path, room: str, gpu: str, config: str, repeat: int) -> Path:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gpustudy.base.digests import file_sha256
 from gpustudy.base.errors import UserError
 from gpustudy.base.status import STATUS_FILE, read_status
+from gpustudy.study.acceptances import Acceptance
 from gpustudy.study.cells import Cell, Keys
 from gpustudy.study.load import Effective
 from gpustudy.study.models import Study
-from gpustudy.study.paths import CELLS, METRICS, cell_directory, stage_directory
-
-METRICS_FILE = "metrics.json"
+from gpustudy.study.paths import CELLS, METRICS, METRICS_FILE, cell_directory
 
 CELL_STATES = (
     "done",
@@ -43,8 +41,9 @@ class StageState:
         raw: folder of the current raw files, if they are here.
         metrics: folder of the current tables, if they are here.
         metrics_key: key that current tables have.
-        old: folders of other keys of this stage, newest first.
+        old: folders of other keys of this stage, raw files first.
         null_control: optimisations that the device cannot apply and that were left out.
+        acceptance: the record by which a result of another key stands for the present one.
     """
 
     stage: str
@@ -56,6 +55,12 @@ class StageState:
     metrics_key: str
     old: tuple[Path, ...] = ()
     null_control: tuple[str, ...] = ()
+    acceptance: Acceptance | None = None
+
+    @property
+    def accepted(self) -> bool:
+        """Whether a result of another key was accepted for this stage."""
+        return self.acceptance is not None
 
 
 @dataclass(frozen=True)
@@ -94,59 +99,113 @@ def survey(effective: Effective, keys: Keys | None = None) -> Survey:
     return Survey(effective.study, effective.site, effective.results, cells)
 
 
+@dataclass(frozen=True)
+class _Folders:
+    """The stage folders of one cell: their names, and where they lie."""
+
+    raw: Path
+    metrics: Path
+    raw_names: list[str]
+    metrics_names: list[str]
+
+    @classmethod
+    def of(cls, results: Path, cell: Cell) -> _Folders:
+        raw = cell_directory(results, CELLS, cell.gpu, cell.config, cell.repeat)
+        metrics = cell_directory(results, METRICS, cell.gpu, cell.config, cell.repeat)
+        return cls(raw, metrics, _entries(raw), _entries(metrics))
+
+    def tables(self, name: str) -> dict[str, Any] | None:
+        """Return the metrics file of a folder of tables; None where there is none."""
+        return _read_metrics(self.metrics / name) if name in self.metrics_names else None
+
+
 def _cell_state(results: Path, keys: Keys, cell: Cell) -> CellState:
-    raw = _entries(cell_directory(results, CELLS, cell.gpu, cell.config, cell.repeat))
-    metrics = _entries(cell_directory(results, METRICS, cell.gpu, cell.config, cell.repeat))
-    stages = tuple(_stage_state(results, keys, cell, stage, raw, metrics) for stage in keys.stages(cell.gpu))
+    folders = _Folders.of(results, cell)
+    stages = tuple(_stage_state(keys, cell, stage, folders) for stage in keys.stages(cell.gpu))
     state, reason = _worst(stages)
     if state in ("stale", "missing") and cell.gpu not in keys.runnable:
         state = f"foreign-{state}"
     null_control = next((stage.null_control for stage in stages if stage.null_control), ())
-    return CellState(cell.gpu, cell.config, cell.repeat, state, reason, null_control, False, stages)
+    accepted = any(stage.accepted for stage in stages)
+    return CellState(cell.gpu, cell.config, cell.repeat, state, reason, null_control, accepted, stages)
 
 
-def _stage_state(
-    results: Path, keys: Keys, cell: Cell, stage: str, raw_entries: list[str], metrics_entries: list[str]
-) -> StageState:
+def _stage_state(keys: Keys, cell: Cell, stage: str, folders: _Folders) -> StageState:
     key = keys.stage_key(cell, stage)
-    raw = stage_directory(results, CELLS, cell.gpu, cell.config, cell.repeat, stage, key)
-    has_raw = f"{stage}-{key}" in raw_entries and (raw / STATUS_FILE).is_file()
-    metrics_key = keys.metrics_key(key, stage)
-    metrics = stage_directory(results, METRICS, cell.gpu, cell.config, cell.repeat, stage, metrics_key)
-    made_from = _made_from(metrics) if metrics.name in metrics_entries else None
-    if has_raw and made_from is not None:
-        raw_sum = file_sha256(raw / STATUS_FILE)
-        if made_from != raw_sum:
-            metrics_key = keys.metrics_key(key, stage, raw_sum)
-            metrics = metrics.with_name(f"{stage}-{metrics_key}")
-            made_from = _made_from(metrics)
-    old = tuple(
-        path
-        for room, entries, current in ((CELLS, raw_entries, raw), (METRICS, metrics_entries, metrics))
-        for name in entries
-        if (path := cell_directory(results, room, cell.gpu, cell.config, cell.repeat) / name).name != current.name
-        and name.startswith(f"{stage}-")
-    )
-    has_metrics = made_from is not None
-    if has_raw:
+    name = f"{stage}-{key}"
+    status_sum = _status_sum(folders.raw / name) if name in folders.raw_names else None
+    metrics_key, tables = _current_tables(keys, cell, stage, key, status_sum, folders)
+    metrics_name = f"{stage}-{metrics_key}"
+    old = _old(stage, name, metrics_name, folders)
+    raw, metrics = folders.raw / name, folders.metrics / metrics_name
+    null_control: tuple[str, ...] = ()
+    if status_sum is not None:
         status = read_status(raw)
         state, reason, null_control = status.state, status.detail, status.null_control
-    elif has_metrics:
-        content = json.loads((metrics / METRICS_FILE).read_text())
-        state, reason = content["state"], content["reason"]
-        null_control = tuple(content.get("null_control", ()))
+    elif tables is not None:
+        state, reason, null_control = tables["state"], tables["reason"], tuple(tables.get("null_control", ()))
     else:
-        state, reason, null_control = ("stale" if old else "missing"), "", ()
+        state, reason = ("stale" if old else "missing"), ""
     return StageState(
         stage,
         key,
         state,
         reason,
-        raw if has_raw else None,
-        metrics if has_metrics else None,
+        raw if status_sum is not None else None,
+        metrics if tables is not None else None,
         metrics_key,
         old,
         null_control,
+        _acceptance(keys, cell, stage, key, metrics_key),
+    )
+
+
+def _acceptance(keys: Keys, cell: Cell, stage: str, key: str, metrics_key: str) -> Acceptance | None:
+    """Return the record by which the result or the tables of another key stand for the present one."""
+    if not keys.acceptances.records:
+        return None
+    plain = keys.metrics_key(key, stage)
+    tables = keys.acceptances.of(cell.gpu, cell.config, cell.repeat, stage, plain, tables=True)
+    return keys.acceptance(cell, stage) or next((record for record in tables if record.old == metrics_key), None)
+
+
+def _current_tables(
+    keys: Keys, cell: Cell, stage: str, key: str, status_sum: str | None, folders: _Folders
+) -> tuple[str, dict[str, Any] | None]:
+    """Return the key of current tables and, where they are here, their metrics file.
+
+    Tables are current for the raw files that they were made from. Where raw files were replaced under the same
+    key, here or at the site that sent tables alone, the sum of their status file is in the key of the tables.
+    """
+    plain = keys.metrics_key(key, stage)
+    tables = folders.tables(f"{stage}-{plain}")
+    if tables is not None and status_sum in (None, tables["raw"]["status_sha256"]):
+        return plain, tables
+    if status_sum is not None:
+        replaced = keys.metrics_key(key, stage, status_sum)
+        made_anew = folders.tables(f"{stage}-{replaced}")
+        return (plain, None) if tables is None and made_anew is None else (replaced, made_anew)
+    others = [name.removeprefix(f"{stage}-") for name in folders.metrics_names if name.startswith(f"{stage}-")]
+    for other in others:
+        content = folders.tables(f"{stage}-{other}")
+        if content is not None and other == keys.metrics_key(key, stage, content["raw"]["status_sha256"]):
+            return other, content
+    for record in keys.acceptances.of(cell.gpu, cell.config, cell.repeat, stage, plain, tables=True):
+        if (accepted := folders.tables(f"{stage}-{record.old}")) is not None:
+            return record.old, accepted
+    return plain, None
+
+
+def _old(stage: str, raw_name: str, metrics_name: str, folders: _Folders) -> tuple[Path, ...]:
+    """Return the folders of other keys of a stage, raw files first."""
+    return tuple(
+        folder / name
+        for folder, names, current in (
+            (folders.raw, folders.raw_names, raw_name),
+            (folders.metrics, folders.metrics_names, metrics_name),
+        )
+        for name in names
+        if name != current and name.startswith(f"{stage}-")
     )
 
 
@@ -159,17 +218,30 @@ def _worst(stages: tuple[StageState, ...]) -> tuple[str, str]:
     return "done", ""
 
 
-def _made_from(metrics: Path) -> str | None:
-    """Return the SHA-256 of the raw status file that tables were made from; None where there are none."""
+def _status_sum(raw: Path) -> str | None:
+    """Return the SHA-256 of a raw status file; None where there is none, as in a folder without a result."""
     try:
-        content = json.loads((metrics / METRICS_FILE).read_text())
-        return str(content["raw"]["status_sha256"])
-    except FileNotFoundError:
+        return hashlib.sha256((raw / STATUS_FILE).read_bytes()).hexdigest()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _read_metrics(metrics: Path) -> dict[str, Any] | None:
+    """Return the content of a metrics file; None where there is none.
+
+    Raises:
+        UserError: the file is unreadable.
+    """
+    try:
+        content: dict[str, Any] = json.loads((metrics / METRICS_FILE).read_bytes())
+        content["raw"]["status_sha256"], content["state"], content["reason"]
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{metrics / METRICS_FILE} is unreadable ({error}): remove that folder and run again."
         ) from error
+    return content
 
 
 def _entries(directory: Path) -> list[str]:
@@ -179,13 +251,3 @@ def _entries(directory: Path) -> list[str]:
             return sorted(entry.name for entry in entries if not entry.name.startswith("."))
     except FileNotFoundError:
         return []
-
-
-@cache
-def read_document(directory: Path) -> dict[str, Any] | None:
-    """Return the cell file that a stage left with its result, None where only tables are here."""
-    try:
-        content: dict[str, Any] = json.loads((directory / "cell.json").read_text())
-    except (OSError, ValueError):
-        return None
-    return content

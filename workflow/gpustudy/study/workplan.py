@@ -16,9 +16,9 @@ from gpustudy.base.errors import UserError
 from gpustudy.base.status import STATUS_FILE
 from gpustudy.study.cells import PREVIOUS, Cell, Keys
 from gpustudy.study.load import Effective
-from gpustudy.study.paths import CELLS, METRICS, data_directory, stage_directory
+from gpustudy.study.paths import CELLS, METRICS, METRICS_FILE, data_directory, stage_directory
 from gpustudy.study.products import markers
-from gpustudy.study.states import METRICS_FILE, CellState, StageState, Survey, survey
+from gpustudy.study.states import CellState, StageState, Survey, survey
 
 DATA_FILE = "manifest.json"
 
