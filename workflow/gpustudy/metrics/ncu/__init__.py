@@ -1,0 +1,1 @@
+"""Nsight Compute: reports and their CSV exports -> launches, metric values and rule results."""

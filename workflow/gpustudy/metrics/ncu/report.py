@@ -1,0 +1,192 @@
+"""Reader of report files: NVIDIA's ``ncu-report``, one part of the report at a time, each in a process of its own.
+
+NVIDIA's reader keeps some 18 bytes of memory for each byte of a report and gives none back, so a report is read in
+parts of a few megabytes: small reports made of the blocks of the whole. That bounds the memory whatever the size,
+uses two cores, and confines a crash. What each part must hold is known from the walk over the chain of blocks, and
+the reader's answer is held against it. Our own decoder stops at the frame: for values it would have to repeat the
+reader's knowledge of units and kinds, and the reader is fast enough in parts.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpustudy.base.errors import UserError
+from gpustudy.metrics.ncu import worker
+from gpustudy.metrics.ncu.batch import SPEEDUP_KINDS, Batch, Columns, Launch, Rule
+from gpustudy.metrics.ncu.container import Container, Part, Result, parts, write_part
+from gpustudy.metrics.ncu.units import to_base
+
+_PART_BYTES = 3 << 20
+"""Payload of a part: the reader then needs about 180 MB, most of it its own tables."""
+
+_WORKERS = 2
+_SECONDS_PER_PART = 600.0
+"""A part takes about half a second; a reader that hangs is ended after this."""
+
+_LENGTH = struct.Struct("=Q")
+
+
+def read_report(container: Container, metrics: Sequence[str] | None = None) -> Iterator[Batch]:
+    """Read the launches of a walked report, in order, part by part.
+
+    Args:
+        container: the walked report; of a damaged one, the complete results are read.
+        metrics: names of the metrics to read; None for all.
+
+    Raises:
+        UserError: ``ncu-report`` is not installed, crashed, or gave other launches than the file holds.
+    """
+    todo = iter(parts(container, _PART_BYTES))
+    wanted = None if metrics is None else list(metrics)
+    with tempfile.TemporaryDirectory(prefix="gpustudy-ncu-") as folder, ThreadPoolExecutor(_WORKERS) as pool:
+
+        def start(part: Part) -> Future[bytes]:
+            return pool.submit(_read_part, container, part, Path(folder) / f"part-{part.first}.ncu-rep", wanted)
+
+        results = container.results
+        running = deque((part, start(part)) for part in islice(todo, _WORKERS + 1))
+        while running:
+            part, future = running.popleft()
+            frame = future.result()
+            running.extend((following, start(following)) for following in islice(todo, 1))
+            yield _batch(container.path, part, results[part.first : part.last], frame)
+
+
+def _read_part(container: Container, part: Part, path: Path, metrics: list[str] | None) -> bytes:
+    """Have one part read by a process of its own; return its output."""
+    write_part(container, part, path)
+    request = json.dumps({"report": str(path), "metrics": metrics}).encode()
+    command = [sys.executable, "-I", worker.__file__]
+    where = f"{container.path}: NVIDIA's reader (ncu-report)"
+    try:
+        done = subprocess.run(command, input=request, capture_output=True, timeout=_SECONDS_PER_PART, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise UserError(
+            f"{where} did not end within {_SECONDS_PER_PART:.0f} s on launches {part.first} to {part.last - 1}: "
+            "try another version of ncu-report."
+        ) from error
+    finally:
+        path.unlink(missing_ok=True)
+    if done.returncode == worker.EXIT_NO_READER:
+        raise UserError(
+            f"{container.path} needs NVIDIA's reader, which is not installed here: run 'pip install ncu-report', "
+            "or give a CSV export."
+        )
+    if done.returncode:
+        last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no message"]
+        raise UserError(
+            f"{where} ended with {_ending(done.returncode)} on launches {part.first} to {part.last - 1} ({last[0]}): "
+            "try another version of ncu-report, or give a CSV export."
+        )
+    return done.stdout
+
+
+def _ending(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+def _batch(path: Path, part: Part, results: Sequence[Result], frame: bytes) -> Batch:
+    """Turn a worker's frame into a batch, after holding its launches against the file's."""
+    (length,) = _LENGTH.unpack_from(frame)
+    offset = _LENGTH.size + length
+    header = json.loads(frame[_LENGTH.size : offset])
+    found = [(launch["kind"] == "kernel", launch["mangled_name"]) for launch in header["launches"]]
+    named = [(is_kernel, name) for (is_kernel, name), result in zip(found, results, strict=False) if is_kernel]
+    expected = [result.mangled_name for result in results if result.mangled_name is not None]
+    if len(found) != len(results) or [name for _, name in named] != expected:
+        raise UserError(
+            f"{path} holds {len(results)} results as launches {part.first} to {part.last - 1}, but NVIDIA's reader "
+            f"gave {len(found)} or others: the file is damaged, or ncu-report is too old for it; copy the report "
+            "again or update ncu-report."
+        )
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, typecode, count in header["columns"]:
+        arrays[name] = np.frombuffer(frame, dtype=np.dtype(typecode), count=count, offset=offset)
+        offset += arrays[name].nbytes
+    columns = Columns(**arrays)
+    order = np.lexsort((columns.instance, _ranks(header["metrics"])[columns.metric], columns.launch))
+    return Batch(
+        launches=[
+            _launch(part.first + position, given, results[position])
+            for position, given in enumerate(header["launches"])
+        ],
+        metrics=header["metrics"],
+        units=[to_base(unit)[0] for unit in header["units"]],  # values are in base units, whatever a reader names them
+        columns=Columns(*(column[order] for column in columns)),
+        strings=header["strings"],
+        rules=[
+            _rule(part.first + position, rule)
+            for position, given in enumerate(header["launches"])
+            for rule in given["rules"]
+        ],
+    )
+
+
+def _ranks(names: list[str]) -> NDArray[Any]:
+    """Return the rank of each name in alphabetical order."""
+    ranks = np.empty(len(names), dtype=np.uint32)
+    ranks[np.argsort(np.array(names, dtype=object))] = np.arange(len(names), dtype=np.uint32)
+    return ranks
+
+
+def _launch(position: int, given: dict[str, Any], result: Result) -> Launch:
+    facts = given["facts"]
+
+    def whole(name: str) -> int | None:
+        return None if facts[name] is None else int(facts[name])
+
+    def triple(name: str) -> tuple[int, int, int] | None:
+        sizes = [whole(f"{name}_{axis}") for axis in "xyz"]
+        return None if None in sizes else (sizes[0] or 0, sizes[1] or 0, sizes[2] or 0)
+
+    static, dynamic = whole("shared_static"), whole("shared_dynamic")
+    major, minor = whole("capability_major"), whole("capability_minor")
+    is_kernel = given["kind"] == "kernel"
+    return Launch(
+        position=position,
+        kind=given["kind"],
+        name=given["name"],
+        mangled_name=given["mangled_name"] or None,
+        process_id=result.process.process_id,
+        process=result.process.name or None,
+        host=result.process.host or None,
+        device=facts["device"],
+        device_id=whole("device_id"),
+        compute_capability=None if major is None or minor is None else f"{major}.{minor}",
+        context=whole("context"),
+        stream=whole("stream"),
+        grid=triple("grid") if is_kernel else None,
+        block=triple("block") if is_kernel else None,
+        registers_per_thread=whole("registers"),
+        shared_memory_bytes=None if static is None or dynamic is None else static + dynamic,
+        nvtx=given["nvtx"],
+    )
+
+
+def _rule(position: int, given: dict[str, Any]) -> Rule:
+    kind = given["speedup_kind"]
+    return Rule(
+        position=position,
+        section=given["section"],
+        rule=given["rule"],
+        type=given["type"],
+        message=given["message"],
+        title=given["title"] or None,
+        speedup=given["speedup"],
+        speedup_kind=kind if kind in SPEEDUP_KINDS else None,
+    )
