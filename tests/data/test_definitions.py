@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from gpustudy.base.errors import UserError
-from gpustudy.data.definitions import DATA_KINDS, image_channels, mask_channels, resolve, without_paths
+from gpustudy.data.definitions import DATA_KINDS, REQUIRED, image_channels, mask_channels, resolve, without_paths
+from gpustudy.study.models import DataSet
 
 DEMO = {"kind": "mni152", "volume": [32, 32, 32]}
 HEAD = {"kind": "whole_head", "images": "i", "masks": "m"}
@@ -78,3 +81,22 @@ def test_every_key_says_what_it_means():
     for kind in DATA_KINDS.values():
         assert all(key.meaning for key in kind.keys.values())
         assert kind.licence
+
+
+def test_the_config_models_take_the_same_keys_with_the_same_defaults():
+    data_sets = get_args(get_args(DataSet)[0])
+    models = {get_args(model.model_fields["kind"].annotation)[0]: model for model in data_sets}
+    assert models.keys() == DATA_KINDS.keys()
+    for kind, model in models.items():
+        fields = {name: field for name, field in model.model_fields.items() if name != "kind"}
+        assert fields.keys() == DATA_KINDS[kind].keys.keys()
+        for name, key in DATA_KINDS[kind].keys.items():
+            assert fields[name].is_required() == (key.default is REQUIRED)
+            assert fields[name].is_required() or fields[name].default == key.default
+
+
+def test_the_how_to_names_every_kind_and_key(repository):
+    text = (repository / "docs/data-sets.md").read_text()
+    for name, kind in DATA_KINDS.items():
+        row = next(line for line in text.splitlines() if line.startswith(f"| `{name}` |"))
+        assert all(f"`{key}`" in row for key in kind.keys)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
+from gpustudy.data import mni152
 from gpustudy.data.mni152 import (
     CONTROL_MM,
     LESION,
@@ -140,3 +141,22 @@ def test_manifest_keeps_the_notice_and_holds_no_path(build, tmp_path):
     assert manifest["label_names"]["4"] == "lesion"
     assert str(tmp_path) not in json.dumps(manifest)
     assert "/site-packages" not in json.dumps(manifest)
+
+
+def test_lesion_never_leaves_the_brain(cases, monkeypatch):
+    """A lesion without end fills exactly the brain, and no background voxel lights up."""
+    plain = cases(32, 1)[0]
+    monkeypatch.setattr(mni152, "_lesion_radius", lambda random, grid, labels: np.zeros(grid.shape))
+    case = cases(32, 1)[0]
+    assert np.array_equal(case.labels == LESION, plain.labels > 0)
+    assert case.image[0][case.labels == 0].mean() < -0.9
+
+
+def test_a_coarse_voxel_shows_the_mean_of_what_it_covers(template):
+    """Sampled without blurring, a 6 mm voxel would show one 1 mm voxel of the template by chance."""
+    grid = fit_grid(template, (32, 32, 32))
+    covered = ndimage.uniform_filter(template.maps["t1"], round(grid.voxel_mm), mode="constant")
+    places = np.stack(np.meshgrid(*grid.offsets_mm(), indexing="ij")) + grid.centre[:, None, None, None]
+    expected = ndimage.map_coordinates(covered, places, order=1)
+    found = ndimage.map_coordinates(blurred(template, grid).maps["t1"], places, order=1)
+    assert np.abs(found - expected)[expected > 0.1].mean() < 0.03
