@@ -26,7 +26,7 @@ VOLUME_DIMENSIONS = 5
 _COPIES = {"clone": "clone", "_to_copy": "to", "copy_": "copy_"}
 """Operators that copy a tensor, and the name of the conversion when the copy has another format."""
 
-_FAST_COMPRESSION = 3
+FAST_COMPRESSION = 3
 """gzip level: rows repeat so much that a higher one gains little and takes seconds."""
 
 Row = dict[str, Any]
@@ -180,6 +180,6 @@ def write_layouts(directory: Path, rows: Iterable[Row]) -> None:
     """Write ``layouts.jsonl.gz``: a line per operator call."""
     with (
         atomic_path(directory / LAYOUTS_FILE) as temporary,
-        gzip.open(temporary, "wt", encoding="utf-8", compresslevel=_FAST_COMPRESSION) as stream,
+        gzip.open(temporary, "wt", encoding="utf-8", compresslevel=FAST_COMPRESSION) as stream,
     ):
         stream.writelines(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)

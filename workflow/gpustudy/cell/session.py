@@ -50,13 +50,17 @@ class Session:
     _probe: Probe
     _changes: dict[str, str]
 
-    def warm_up(self, on_step: Callable[[Trainer], object] = Trainer.step) -> None:
-        """Do the warm-up iterations, each by ``on_step``, then prove the optimisations and write switches.json.
+    def warm_up(self, iterations: int | None = None, on_step: Callable[[Trainer], object] = Trainer.step) -> None:
+        """Do the warm-up, then prove the optimisations and write switches.json.
+
+        Args:
+            iterations: optimiser steps; None for those of the ``train`` section.
+            on_step: does one of them.
 
         Raises:
             Outcome: ``unsupported``, when an optimisation has no effect.
         """
-        for _ in range(self.settings.warmup_iterations):
+        for _ in range(self.settings.warmup_iterations if iterations is None else iterations):
             on_step(self.trainer)
         names = self._job.optimisations
         evidence = verify_optimisations(self.setup, names, self._probe)

@@ -48,7 +48,7 @@ class _Recorder:
 
     def run(self) -> None:
         """Do the warm-up and the measured steps, and write memory.json."""
-        self._session.warm_up(lambda trainer: self._step("warmup"))
+        self._session.warm_up(on_step=lambda trainer: self._step("warmup"))
         for _ in range(self._session.settings.iterations):
             self._peaks.append(self._step("measured"))
         record = {
