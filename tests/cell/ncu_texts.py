@@ -71,7 +71,11 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "==PROF== Connected to process 20101 (/usr/bin/python3.10)\n"
         "==ERROR== Failed to find metric regex:^flop_count_sp\\.(sum|min|max|avg|pct|ratio|max_rate)$\n",
     ),
-    "section": ("==ERROR== Option '--section .*' did not match any section.\n",),
+    "section": (
+        "==ERROR== Option '--section .*' did not match any section.\n",
+        "==ERROR== Option '--section Nope' did not match any section.\n"
+        "==ERROR== Use --list-sections to see the list of available sections.\n",
+    ),
     "ncu-options": ("==ERROR== unrecognised option '--bogus'. Use --help for further details.\n",),
     "replay-memory": (
         '==WARNING== Backing up device memory in system memory. Kernel replay might be slow. Consider using "--replay-'
@@ -146,7 +150,8 @@ TEXTS: dict[str, tuple[str, ...]] = {
     "home": (
         '==WARNING== Could not deploy stock section files to "/root/Documents/NVIDIA Nsight Compute/2021.3.1/Sections".'
         " Set the HOME environment variable to a writable directory.\n",
-        '==WARNING== Could not deploy stock rule files to "/home/u/Documents/NVIDIA Nsight Compute/2021.3.1".\n',
+        "==WARNING== Could not determine user home directory for section deployment.\n"
+        '==WARNING== Using "/opt/ncu/target/../../sections" instead.\n',
     ),
     "missing-metrics": (
         "==WARNING== Unable to access the following 6 metrics: ctc__rx_bytes_data_user.sum, "

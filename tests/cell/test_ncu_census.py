@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cell.ncu_trace import ADD, FORWARD_CONV, REDUCE, WGRAD, training_trace
 
 from gpustudy.base.errors import UserError
 from gpustudy.cell.ncu_census import _OperatorIndex, read_census
+from tests.cell.ncu_trace import ADD, FORWARD_CONV, REDUCE, WGRAD, training_trace
 
 
 def test_launches_with_phase_operators_and_shape(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.cell.ncu_trace import ADD, FORWARD_CONV, REDUCE, WGRAD, training_trace
 
 from gpustudy.cell.ncu_census import read_census
 from gpustudy.cell.ncu_compare import compare_names, function_name, is_same_name
+from tests.cell.ncu_trace import ADD, FORWARD_CONV, REDUCE, WGRAD, training_trace
 
 ALL_NAMES = [
     "vectorized_elementwise_kernel",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.cell.ncu_texts import FINDINGS, GOOD_LOG, TEXTS
 
 from gpustudy.cell.ncu_failures import (
     FAILED,
@@ -18,6 +17,7 @@ from gpustudy.cell.ncu_failures import (
     row,
     warning_rows,
 )
+from tests.cell.ncu_texts import FINDINGS, GOOD_LOG, TEXTS
 
 CASES = [(name, text) for name, texts in TEXTS.items() for text in texts]
 

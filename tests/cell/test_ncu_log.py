@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cell.ncu_texts import GOOD_LOG, TEXTS
-
 from gpustudy.cell.ncu_log import ProfiledLaunch, parse_log
+from tests.cell.ncu_texts import GOOD_LOG, TEXTS
 
 
 def test_launches_of_public_logs() -> None:

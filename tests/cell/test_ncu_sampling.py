@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.cell.ncu_trace import ADD, WGRAD, training_trace
 
 from gpustudy.cell.ncu_census import Census, CensusLaunch, read_census
 from gpustudy.cell.ncu_sampling import plan_sampling, sample_size
+from tests.cell.ncu_trace import ADD, WGRAD, training_trace
 
 
 def _launch(

@@ -17,10 +17,11 @@ from typing import Any
 
 from gpustudy.base.errors import UserError
 
-REPORT_NAME = "report"
-"""Name of the report without its suffix, which ncu adds."""
-REPORT_FILE = f"{REPORT_NAME}.ncu-rep"
-LOG_FILE = "ncu.log"
+PLAN_FILE, HEARTBEAT_FILE, RECORD_FILE = "plan.json", "heartbeat", "profiled.json"
+"""In the scratch folder: what the stage tells the profiled program, its sign of life, what it tells back."""
+
+REPORT_SUFFIX = ".ncu-rep"
+"""ncu adds it to the name given by -o."""
 
 CACHE_CONTROLS = ("all", "none")
 """What ncu does to the caches before each pass: flush them, or leave them as the kernel before left them."""
@@ -30,7 +31,7 @@ _CHOICES = {
     "cache_control": (*CACHE_CONTROLS, "both"),
     "clock_control": ("base", "none"),
 }
-_METRIC_NAME = re.compile(r"[a-z][a-z0-9_]*__[A-Za-z0-9_.]+")
+_METRIC_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.]*__[A-Za-z0-9_.]+")
 """Metric names as ncu writes them, such as ``sm__cycles_active.avg``: unit, two underscores, quantity."""
 
 _PACKAGE_PARENT = Path(__file__).resolve().parents[2]
@@ -97,22 +98,23 @@ def read_settings(section: Mapping[str, Any], where: str) -> CounterSettings:
     return settings
 
 
-def report_name(settings: CounterSettings, cache_control: str) -> str:
-    """Return the report's name without suffix: that of the first run is ``report``, a second is ``report-none``."""
-    first = settings.cache_controls[0]
-    return REPORT_NAME if cache_control == first else f"{REPORT_NAME}-{cache_control}"
+def file_suffix(settings: CounterSettings, cache_control: str) -> str:
+    """Return what stands before the suffix of a run's files: nothing for the first run, ``-none`` for a second."""
+    return "" if cache_control == settings.cache_controls[0] else f"-{cache_control}"
 
 
-def log_name(settings: CounterSettings, cache_control: str) -> str:
+def report_file(settings: CounterSettings, cache_control: str) -> str:
+    """Return the name of a run's report: ``report.ncu-rep``, of a second run ``report-none.ncu-rep``."""
+    return f"report{file_suffix(settings, cache_control)}{REPORT_SUFFIX}"
+
+
+def log_file(settings: CounterSettings, cache_control: str) -> str:
     """Return the name of the log beside that report."""
-    first = settings.cache_controls[0]
-    return LOG_FILE if cache_control == first else f"ncu-{cache_control}.log"
+    return f"ncu{file_suffix(settings, cache_control)}.log"
 
 
-def build_command(
-    settings: CounterSettings, cache_control: str, folder: Path, program: list[str], ncu: str = "ncu"
-) -> list[str]:
-    """Return the ncu command that profiles ``program`` and writes report and log into ``folder``.
+def build_command(settings: CounterSettings, cache_control: str, program: list[str], ncu: str = "ncu") -> list[str]:
+    """Return the ncu command that profiles ``program`` and writes report and log into its working folder.
 
     Launches are selected by the program itself, through cudaProfilerStart and cudaProfilerStop, so that warm-up
     and autotuning stay outside whatever filters this ncu has (see docs/counters.md). NVTX push/pop ranges are never
@@ -132,8 +134,8 @@ def build_command(
         options += ["--section", section]
     if settings.metrics:
         options += ["--metrics", ",".join(settings.metrics)]
-    options += ["-f", "-o", str(folder / report_name(settings, cache_control))]
-    options += ["--log-file", str(folder / log_name(settings, cache_control))]
+    options += ["-f", "-o", report_file(settings, cache_control).removesuffix(REPORT_SUFFIX)]
+    options += ["--log-file", log_file(settings, cache_control)]
     return [ncu, *options, *program]
 
 
@@ -156,8 +158,8 @@ def build_environment(scratch: Path, environment: Mapping[str, str] = os.environ
     }
 
 
-def profiled_program(cell: Path, data: Path, plan: Path, out: Path) -> list[str]:
+def profiled_program(cell: Path, data: Path, scratch: Path) -> list[str]:
     """Return the command of the program to profile (see ``profiled.py``)."""
-    arguments = {"--cell": cell, "--data": data, "--plan": plan, "--out": out}
-    flat = [text for name, value in arguments.items() for text in (name, str(value))]
+    arguments = {"--cell": cell, "--data": data, "--scratch": scratch}
+    flat = [text for name, value in arguments.items() for text in (name, str(value.absolute()))]
     return [sys.executable, "-m", "gpustudy.cell.profiled", *flat]

@@ -318,7 +318,7 @@ ROWS: tuple[FailureRow, ...] = (
         WARN,
         "ncu could not write its section files into HOME and used those of its installation",
         "nothing to do: the sections are the stock ones",
-        (r"Could not deploy stock .*files",),
+        (r"Could not deploy stock .*files", r"Could not determine user home directory for section deployment"),
         number=19,
     ),
     FailureRow(
@@ -337,6 +337,9 @@ ROWS: tuple[FailureRow, ...] = (
     ),
 )
 """The table, in order of precedence."""
+
+CONSEQUENCES = ("interrupted", "application", "no-kernels")
+"""Rows that also show after another trouble, or because the watchdog ended the run."""
 
 _BY_NAME = {row.name: row for row in ROWS}
 

@@ -41,7 +41,7 @@ class OperatorGate(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
     """Profiles, per step, the first calls of each operator signature.
 
     Args:
-        quotas: operator name (``aten::add``) to calls of each of its signatures to profile; None for every call.
+        quotas: operator name (``aten::add``) to calls of each of its signatures to profile.
         fallback: quota of operators not named.
         window: what to open and close.
         heartbeat: file to touch while calls return, or None.
@@ -54,7 +54,7 @@ class OperatorGate(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
 
     def __init__(
         self,
-        quotas: Mapping[str, int] | None,
+        quotas: Mapping[str, int],
         fallback: int,
         window: ProfilerWindow,
         heartbeat: Path | None = None,
@@ -93,8 +93,6 @@ class OperatorGate(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
             self._window.stop()
 
     def _is_wanted(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        if self._quotas is None:
-            return True
         signature = (func, describe(args), describe(tuple(sorted(kwargs.items()))))
         self._seen[signature] += 1
         name = func._schema.name
