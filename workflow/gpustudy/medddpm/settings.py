@@ -99,3 +99,9 @@ class TrainOptions:
     grad_scaler: bool = False
     fused_adam: bool = False
     channels_last: bool = False
+
+
+def options_for(device: torch.device, precision: str, channels_last: bool = False) -> TrainOptions:
+    """Return options for a precision by name: ``float32``, ``bf16``, or ``fp16`` with a gradient scaler."""
+    dtype = {"float32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+    return TrainOptions(device, dtype, grad_scaler=precision == "fp16", channels_last=channels_last)

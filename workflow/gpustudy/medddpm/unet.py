@@ -57,6 +57,12 @@ class Architecture:
         """What every side of a volume must be a multiple of: 2^(levels - 1)."""
         return int(2 ** (len(self.channel_mult) - 1))
 
+    @property
+    def attention_levels(self) -> tuple[int, ...]:
+        """The factors of ``attention_downsamples`` that a level has; others, such as 12, never apply."""
+        factors = (2**level for level in range(len(self.channel_mult)))
+        return tuple(factor for factor in factors if factor in self.attention_downsamples)
+
     def check(self) -> None:
         """Refuse what no network can be built from.
 
@@ -234,7 +240,7 @@ class UNet3D(nn.Module):
 
     def _attention(self, level: int, width: int) -> list[nn.Module]:
         """Return the attention of a level: one block, or none."""
-        return [AttentionBlock(width)] if 2**level in self.architecture.attention_downsamples else []
+        return [AttentionBlock(width)] if 2**level in self.architecture.attention_levels else []
 
 
 def architecture_of(model: Mapping[str, Any]) -> Architecture:

@@ -1,0 +1,76 @@
+"""Every switch is another form of the same mathematics: same output, same gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gpustudy.base.errors import UserError
+from gpustudy.medddpm.switches import SWITCHES, read_switches, set_switches
+from tests.medddpm.conftest import fill_by_name
+
+CHANGES = [(name, value) for name, switch in SWITCHES.items() for value in switch.values if value != switch.published]
+
+
+def output_and_gradients(model):
+    model.zero_grad()
+    x = torch.randn(2, 3, 8, 8, 8, generator=torch.Generator().manual_seed(1))
+    output = model(x, torch.tensor([3, 200]))
+    output.square().mean().backward()
+    return output.detach(), {name: weight.grad.clone() for name, weight in model.named_parameters()}
+
+
+def test_the_default_is_the_published_sequence(small_model):
+    assert read_switches(small_model) == {name: switch.published for name, switch in SWITCHES.items()}
+
+
+@pytest.mark.parametrize(("name", "value"), CHANGES)
+def test_a_switch_changes_neither_output_nor_gradients(name, value, small_model):
+    fill_by_name(small_model)  # a fresh network has zero gradients nearly everywhere
+    before = output_and_gradients(small_model)
+    set_switches(small_model, **{name: value})
+    assert read_switches(small_model)[name] == value
+    after = output_and_gradients(small_model)
+    torch.testing.assert_close(after[0], before[0], rtol=1e-4, atol=1e-4)
+    for tensor, gradient in before[1].items():
+        torch.testing.assert_close(after[1][tensor], gradient, rtol=1e-3, atol=1e-4 * float(gradient.abs().max()))
+
+
+def kept_bytes(model):
+    kept = {}
+
+    def keep(tensor):
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        output = model(torch.randn(1, 3, 8, 8, 8), torch.tensor([3]))
+    del output
+    return sum(kept.values())
+
+
+def test_attention_is_recomputed_by_default(small_model):
+    recomputing = kept_bytes(small_model)
+    set_switches(small_model, attention_recompute=False)
+    assert kept_bytes(small_model) > recomputing
+
+
+def test_recomputed_attention_runs_whole_in_backward(small_model):
+    calls = []
+    for module in small_model.modules():
+        if type(module).__name__ == "AttentionBlock":
+            module.proj_out.register_forward_hook(lambda *_: calls.append(1))
+    output_and_gradients(small_model)
+    blocks = sum(type(module).__name__ == "AttentionBlock" for module in small_model.modules())
+    assert len(calls) == 2 * blocks
+
+
+def test_mixed_switches_are_read_as_mixed(small_model):
+    small_model.middle_block[1].kernel = "sdpa"
+    assert read_switches(small_model)["attention_kernel"] == "mixed"
+
+
+@pytest.mark.parametrize("values", [{"attention": "sdpa"}, {"attention_kernel": "flash"}])
+def test_unknown_switches_and_values_are_refused(values, small_model):
+    with pytest.raises(UserError):
+        set_switches(small_model, **values)

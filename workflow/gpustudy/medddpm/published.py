@@ -1,0 +1,190 @@
+"""Checkpoints in the published layout: read into our network, and written from it."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gpustudy.base.errors import UserError
+from gpustudy.medddpm.diffusion import Diffusion
+from gpustudy.medddpm.unet import Architecture, UNet3D
+
+NETWORK_PREFIX = "denoise_fn."
+"""What the network's names begin with in a checkpoint, where the diffusion wraps it."""
+
+_STEM = "input_blocks.0.0.weight"
+_HEAD = "out.2.weight"
+
+State = dict[str, Tensor]
+
+
+def load_published(source: Path | str | Mapping[str, Any], model: UNet3D | None = None) -> UNet3D:
+    """Return the network of a published checkpoint, with its averaged (``ema``) weights, on the CPU.
+
+    Args:
+        source: a checkpoint file, its loaded content ({"step", "model", "ema"}), or a bare state dict with or
+            without the ``denoise_fn.`` prefix.
+        model: load into this network; None builds the one that the names and shapes tell.
+
+    Raises:
+        UserError: a file that cannot be read, or a network that does not fit; the sentence names the argument
+            that differs.
+    """
+    state = network_state(_read(source) if isinstance(source, (str, Path)) else source)
+    expected = infer_architecture(state)
+    if model is None:
+        model = UNet3D(
+            expected.in_channels,
+            expected.out_channels,
+            expected.base_channels,
+            expected.channel_mult,
+            expected.res_blocks,
+            expected.attention_downsamples,
+        )
+    else:
+        _check_fits(expected, model.architecture)
+    _check_names(state, model)
+    model.load_state_dict(state)
+    return model
+
+
+def to_published(model_state: State, ema_state: State, diffusion: Diffusion, step: int) -> dict[str, Any]:
+    """Return a checkpoint in the published layout: step, and the diffusion's state with raw and averaged weights."""
+    constants = {name: value.cpu() for name, value in diffusion.state_dict().items()}
+    return {
+        "step": step,
+        "model": constants | {NETWORK_PREFIX + name: value.cpu() for name, value in model_state.items()},
+        "ema": constants | {NETWORK_PREFIX + name: value.cpu() for name, value in ema_state.items()},
+    }
+
+
+def network_state(checkpoint: Mapping[str, Any]) -> State:
+    """Return the network's tensors by their names in the network: of ``ema`` where there is one."""
+    state = checkpoint.get("ema", checkpoint.get("model", checkpoint))
+    if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
+        raise UserError("the checkpoint holds no state dict under 'ema' or 'model': give a Med-DDPM checkpoint.")
+    inner = {
+        name[len(NETWORK_PREFIX) :]: value
+        for name, value in state.items()
+        if name.startswith(NETWORK_PREFIX) and isinstance(value, Tensor)
+    }
+    found = inner or {name: value for name, value in state.items() if isinstance(value, Tensor)}
+    if _STEM not in found or _HEAD not in found:
+        raise UserError(
+            f"the checkpoint has no tensor {NETWORK_PREFIX}{_STEM} or {NETWORK_PREFIX}{_HEAD}: "
+            "give a Med-DDPM checkpoint."
+        )
+    return found
+
+
+def infer_architecture(state: Mapping[str, Tensor]) -> Architecture:
+    """Tell the architecture from the names and shapes of a network's tensors."""
+    base = state[_STEM].shape[0]
+    widths: list[int] = []
+    blocks_of_level = [0]
+    attention: list[int] = []
+    for index in range(1, _count(state, r"input_blocks\.(\d+)\.")):
+        block = f"input_blocks.{index}"
+        if f"{block}.0.op.weight" in state:
+            blocks_of_level.append(0)
+            continue
+        blocks_of_level[-1] += 1
+        factor = 2 ** (len(blocks_of_level) - 1)
+        if len(widths) < len(blocks_of_level):
+            widths.append(_shape_of(state, f"{block}.0.out_layers.3.weight")[0])
+        if f"{block}.1.qkv.weight" in state and factor not in attention:
+            attention.append(factor)
+    return Architecture(
+        in_channels=state[_STEM].shape[1],
+        out_channels=state[_HEAD].shape[0],
+        base_channels=base,
+        channel_mult=tuple(_factor(width, base) for width in widths),
+        res_blocks=blocks_of_level[0],
+        attention_downsamples=tuple(attention),
+    )
+
+
+def _read(source: Path | str) -> Mapping[str, Any]:
+    path = Path(source)
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UserError(
+            f"{path} cannot be read as a checkpoint of tensors ({reason}): check its path, or fetch it again."
+        ) from error
+    if not isinstance(content, Mapping):
+        raise UserError(f"{path} holds a {type(content).__name__}, not a dictionary: give a Med-DDPM checkpoint.")
+    return content
+
+
+def _check_fits(checkpoint: Architecture, model: Architecture) -> None:
+    """Refuse the first argument in which checkpoint and model differ, with what was probably forgotten."""
+    told = {
+        "in_channels": ("input channels", _mask_hint(checkpoint, model)),
+        "out_channels": ("output channels", "the number of image modalities differs"),
+        "base_channels": ("base channels", "set base_channels to the checkpoint's"),
+        "widths": ("channels per level", "set channel_mult to the checkpoint's"),
+        "res_blocks": ("residual blocks per level", "set res_blocks to the checkpoint's (whole head 1, BraTS 2)"),
+        "attention_levels": (
+            "as downsampling factors with attention",
+            "set attention_downsamples to the checkpoint's (whole head 8, BraTS none)",
+        ),
+    }
+    for name, (noun, hint) in told.items():
+        expects, has = getattr(checkpoint, name), getattr(model, name)
+        if expects != has:
+            raise UserError(f"checkpoint expects {_listed(expects)} {noun}, the model has {_listed(has)}: {hint}.")
+
+
+def _mask_hint(checkpoint: Architecture, model: Architecture) -> str:
+    if model.in_channels == model.out_channels < checkpoint.in_channels:
+        return "was the condition mask left out?"
+    if checkpoint.in_channels == checkpoint.out_channels < model.in_channels:
+        return "it was trained without a condition mask"
+    return "the number of mask channels differs"
+
+
+def _check_names(state: Mapping[str, Tensor], model: UNet3D) -> None:
+    """Refuse a checkpoint with other names or shapes than the architecture told by its encoder."""
+    own = model.state_dict()
+    for name in own.keys() | state.keys():
+        if name not in state:
+            raise UserError(f"the checkpoint has no tensor {name}: it is not of a Med-DDPM network, or not whole.")
+        if name not in own:
+            raise UserError(
+                f"the checkpoint has a tensor {name} that the network lacks: it is of another architecture."
+            )
+        if own[name].shape != state[name].shape:
+            raise UserError(
+                f"{name} has shape {tuple(state[name].shape)} in the checkpoint, {tuple(own[name].shape)} in the "
+                "network: it is of another architecture (Med-DDPM's fast-sampling network cannot be loaded)."
+            )
+
+
+def _count(state: Mapping[str, Tensor], pattern: str) -> int:
+    """Return one more than the largest number that ``pattern`` finds at the start of a name."""
+    found = (re.match(pattern, name) for name in state)
+    return 1 + max(int(match.group(1)) for match in found if match)
+
+
+def _shape_of(state: Mapping[str, Tensor], name: str) -> torch.Size:
+    if name not in state:
+        raise UserError(f"the checkpoint has no tensor {name}: it is not of a Med-DDPM network, or not whole.")
+    return state[name].shape
+
+
+def _factor(width: int, base: int) -> float:
+    """Return width / base, whole where it is."""
+    return width // base if width % base == 0 else width / base
+
+
+def _listed(value: Any) -> str:
+    return (",".join(str(item) for item in value) or "none") if isinstance(value, tuple) else str(value)

@@ -1,0 +1,77 @@
+"""The folder of a training run outside the study: what the run is, its log, its claim by one process."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gpustudy.base.atomic import write_json, write_text
+from gpustudy.base.errors import UserError
+from gpustudy.medddpm.checkpoint import remove_parts
+
+RUN_FILE = "run.json"
+STEPS_FILE = "steps.jsonl"
+MODEL_FILE = "model.pt"
+_LOCK_FILE = ".lock"
+
+RUN_SCHEMA = 1
+
+
+@contextmanager
+def claimed(out: Path, record: Mapping[str, Any], resume: bool) -> Iterator[None]:
+    """Hold the folder of a run for this process and write what the run is.
+
+    Raises:
+        UserError: the folder holds a run and ``resume`` is false, or holds none or another one and it is true,
+            or another process trains in it.
+    """
+    record = {"schema": RUN_SCHEMA, **record}
+    if resume:
+        _check_resumable(out, record)
+    elif out.exists() and any(out.iterdir()):
+        raise UserError(f"{out} is not empty: add --resume to go on with the run in it, or give a new folder.")
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / _LOCK_FILE).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UserError(f"another process trains in {out}: wait for it, or give another folder.") from error
+        remove_parts(out)
+        write_json(out / RUN_FILE, record)
+        yield
+
+
+def read_run(out: Path) -> dict[str, Any]:
+    """Return what the run in ``out`` is.
+
+    Raises:
+        UserError: there is no run, or its file cannot be read.
+    """
+    path = out / RUN_FILE
+    try:
+        record: dict[str, Any] = json.loads(path.read_text())
+        if record["schema"] != RUN_SCHEMA:
+            raise ValueError(f"unknown schema {record['schema']}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is not a readable run ({error}): give the folder of a run.") from error
+    return record
+
+
+def forget_steps_after(out: Path, iteration: int) -> None:
+    """Drop the lines of the log that come after the checkpoint a run goes on from."""
+    path = out / STEPS_FILE
+    if path.exists():
+        lines = path.read_text().splitlines(keepends=True)
+        write_text(path, "".join(lines[:iteration]))
+
+
+def _check_resumable(out: Path, record: Mapping[str, Any]) -> None:
+    before = read_run(out)
+    for name in ("data_key", "model"):
+        now = json.loads(json.dumps(record[name]))
+        if before[name] != now:
+            raise UserError(f"{out} was started with {name} {before[name]}, not {now}: give the same, or a new folder.")
