@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,7 @@ from gpustudy.study.acceptances import Acceptance, Acceptances, read_acceptances
 from gpustudy.study.load import ROOT, Effective
 from gpustudy.study.mistakes import nearest
 from gpustudy.study.models import Gpu, Workload
-from gpustudy.study.paths import CELLS, METRICS, METRICS_FILE, stage_directory
+from gpustudy.study.paths import CELLS, METRICS, METRICS_FILE, cell_directory, stage_directory
 from gpustudy.study.sources import METRICS_SOURCES, STAGE_SOURCES, digest_of, file_sums, files_of
 from gpustudy.study.stacks import CHECKED_PACKAGES, read_pins, stack_key
 
@@ -174,10 +175,11 @@ class Keys:
 
     def _is_here(self, cell: Cell, stage: str, key: str) -> bool:
         """Tell whether a result of a key is in the results folder: its raw files, or its tables alone."""
-        where = (cell.gpu, cell.config, cell.repeat, stage)
-        raw = stage_directory(self._results, CELLS, *where, key)
-        tables = stage_directory(self._results, METRICS, *where, self.metrics_key(key, stage))
-        return (raw / STATUS_FILE).is_file() or (tables / METRICS_FILE).is_file()
+        where = (cell.gpu, cell.config, cell.repeat)
+        if (stage_directory(self._results, CELLS, *where, stage, key) / STATUS_FILE).is_file():
+            return True
+        tables = cell_directory(self._results, METRICS, *where).glob(f"{stage}-*/{METRICS_FILE}")
+        return any(made_from(path) == key for path in tables)
 
     def cell_file(self, cell: Cell, stage: str) -> dict[str, Any]:
         """Return what a stage is given as ``cell.json``: key, document, and labels that are in no key."""
@@ -231,3 +233,12 @@ def _gpu_slice(name: str, gpu: Gpu, optimisations: list[str]) -> dict[str, Any]:
 
 def _workload_slice(workload: Workload, stage: str) -> dict[str, Any]:
     return workload.model_dump(mode="json", include=set(_READ_OF_WORKLOAD[stage]))
+
+
+def made_from(metrics_file: Path) -> str | None:
+    """Return the key of the raw files that tables were made from; None where the file does not say."""
+    try:
+        content = json.loads(metrics_file.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return content.get("key") if isinstance(content, dict) else None

@@ -27,6 +27,10 @@ class Difference:
         return f"{self.field}: {_shown(self.old)} -> {_shown(self.new)}"
 
 
+TABLES_EDITED = Difference("sources of the tables", "as they were", "edited")
+"""What differs where tables are here without raw files, and the code that makes tables was edited since."""
+
+
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
     """Return the fields in which two cell files (key, labels, document) differ, the telling ones first.
 
@@ -47,7 +51,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Differen
 
 
 def read_cell_file(directory: Path) -> dict[str, Any] | None:
-    """Return the cell file that a stage left beside its result; None where only tables are here."""
+    """Return the cell file beside a result; None where there is none, as with tables that were made here."""
     try:
         content: dict[str, Any] = json.loads((directory / "cell.json").read_text())
         content["document"]["stage"], content["labels"]["config"]

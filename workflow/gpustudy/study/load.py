@@ -148,6 +148,16 @@ def _without_site(layers: Sequence[Layer]) -> list[Layer]:
 def _numbers_normalised(merged: dict[str, Any], layers: Sequence[Layer]) -> Any:
     """Make ``1.0`` and ``1`` the same value, so that neither the check nor a key tells them apart."""
     try:
-        return normalise(merged)
+        return normalise(_with_text_keys(merged))
     except (TypeError, ValueError) as error:
         raise UserError(f"{layers[-1][0]}: {error}: correct the value.") from error
+
+
+def _with_text_keys(value: Any) -> Any:
+    """Return ``value`` with whole numbers as mapping keys written as text, as JSON has them: ``{1: brain}``."""
+    if isinstance(value, dict):
+        return {
+            str(key) if isinstance(key, int) and not isinstance(key, bool) else key: _with_text_keys(item)
+            for key, item in value.items()
+        }
+    return [_with_text_keys(item) for item in value] if isinstance(value, list) else value

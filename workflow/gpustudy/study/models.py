@@ -192,7 +192,7 @@ class NiftiData(Section):
     images: str = Field(description="Folder of images.")
     labels: str = Field(description="Folder of label maps with the same file names.")
     volume: Volume = Field(description=_VOLUME)
-    classes: dict[int, str] | None = Field(None, description="Label: name, a mask channel each; null takes all.")
+    classes: dict[str, str] | None = Field(None, description="Label: name, a mask channel each; null takes all.")
     resize: Resize = Field(None, description=_RESIZE)
     compat: Literal["published"] | None = Field(None, description=_COMPAT)
     cases: str | None = Field(None, description=_CASES)

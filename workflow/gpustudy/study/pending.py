@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gpustudy.study.cells import Cell, Keys
-from gpustudy.study.differences import Difference, differences, read_cell_file
-from gpustudy.study.paths import CELLS
+from gpustudy.study.cells import Cell, Keys, made_from
+from gpustudy.study.differences import TABLES_EDITED, Difference, differences, read_cell_file
+from gpustudy.study.paths import METRICS, METRICS_FILE
 from gpustudy.study.products import markers
 from gpustudy.study.states import CellState, StageState, Survey
 
@@ -61,19 +61,24 @@ def pending(seen: Survey, keys: Keys) -> Iterator[Pending]:
 def stage_reason(state: CellState, stage: StageState, keys: Keys) -> Pending:
     """Return why one stage is not current."""
     what = f"{state.cell} {stage.stage}"
+    if not stage.old:
+        return Pending(what, "stage", "missing")
     found = stale_differences(state.cell, stage, keys)
-    if found is None:
-        return Pending(what, "stage", "missing" if not stage.old else "stale: only tables of another key are here")
     if not found:
         return Pending(what, "stage", "stale: its old result has no readable cell file")
     return Pending(what, "stage", f"stale: {found[0]}", found[0])
 
 
-def stale_differences(cell: Cell, stage: StageState, keys: Keys) -> list[Difference] | None:
-    """Return in what the newest old result of a stage differs from the present; None where there is none."""
-    old = [path for path in stage.old if CELLS in path.parts]
-    if not old:
-        return None
-    newest = max(old, key=lambda path: path.stat().st_mtime)
-    content = read_cell_file(newest)
-    return [] if content is None else differences(content, keys.cell_file(cell, stage.stage))
+def stale_differences(cell: Cell, stage: StageState, keys: Keys) -> list[Difference]:
+    """Return in what the newest old result of a stage differs from the present.
+
+    An imported cell may have tables alone; their folder then holds the cell file. Tables that were made from the
+    present raw files are old because the code that makes tables was edited.
+    """
+    for path in sorted(stage.old, key=lambda path: path.stat().st_mtime, reverse=True):
+        if METRICS in path.parts and made_from(path / METRICS_FILE) == stage.key:
+            return [TABLES_EDITED]
+        content = read_cell_file(path)
+        if content is not None:
+            return differences(content, keys.cell_file(cell, stage.stage))
+    return []

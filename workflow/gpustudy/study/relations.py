@@ -9,6 +9,7 @@ from pathlib import Path
 from gpustudy.analysis.names import FIGURES, TABLES
 from gpustudy.base.errors import UserError
 from gpustudy.cell.optimisation_names import OPTIMISATIONS, incompatible_pair
+from gpustudy.data.definitions import image_channels, mask_channels, resolve
 from gpustudy.study.mistakes import Location, dotted, nearest
 from gpustudy.study.models import Study, Workload
 
@@ -107,6 +108,22 @@ def _impossible_volume(study: Study, name: str, workload: Workload) -> Iterator[
             f"the volume is {volume}, but data set '{workload.data}' gives {study.data[workload.data].volume}: "
             "make them equal.",
         )
+    if workload.data in study.data:
+        yield from _impossible_channels(study, name, workload)
+
+
+def _impossible_channels(study: Study, name: str, workload: Workload) -> Iterator[tuple[Location, str]]:
+    """Yield channel counts that the data set does not give; label maps may decide later how many masks there are."""
+    definition = resolve(workload.data, study.data[workload.data].model_dump(mode="json"))
+    given = {"image_channels": image_channels(definition), "mask_channels": mask_channels(definition)}
+    for field, channels in given.items():
+        wanted = getattr(workload.model, field)
+        if channels is not None and len(channels) != wanted:
+            yield (
+                ("workloads", name, "model", field),
+                f"{field} is {wanted}, but data set '{workload.data}' gives {len(channels)} ({', '.join(channels)}): "
+                "make them equal.",
+            )
 
 
 def _impossible_gpus(study: Study) -> Iterator[tuple[Location, str]]:

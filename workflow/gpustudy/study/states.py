@@ -95,7 +95,7 @@ class Survey:
 def survey(effective: Effective, keys: Keys | None = None) -> Survey:
     """Look at the results and return the state of every cell."""
     known = keys or Keys(effective)
-    cells = tuple(_cell_state(effective.results, known, cell) for cell in known.cells())
+    cells = tuple(cell_state(effective.results, known, cell) for cell in known.cells())
     return Survey(effective.study, effective.site, effective.results, cells)
 
 
@@ -119,7 +119,8 @@ class _Folders:
         return _read_metrics(self.metrics / name) if name in self.metrics_names else None
 
 
-def _cell_state(results: Path, keys: Keys, cell: Cell) -> CellState:
+def cell_state(results: Path, keys: Keys, cell: Cell) -> CellState:
+    """Look at the results of one cell and return its state."""
     folders = _Folders.of(results, cell)
     stages = tuple(_stage_state(keys, cell, stage, folders) for stage in keys.stages(cell.gpu))
     state, reason = _worst(stages)

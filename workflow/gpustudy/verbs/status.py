@@ -37,6 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
                     "state": state.state,
                     "reason": state.reason,
                     "null_control": state.null_control,
+                    "accepted": state.accepted,
                     "stages": {stage.stage: {"state": stage.state, "key": stage.key} for stage in state.stages},
                 }
                 for state in shown
@@ -54,7 +55,7 @@ def _matrix(seen: Survey, chosen: list[str]) -> list[str]:
         row = [gpu]
         for config in seen.study.configs:
             states = [state for state in seen.cells if (state.gpu, state.config) == (gpu, config)]
-            counts = Counter(state.state for state in states)
+            counts = Counter(f"{state.state}{' (accepted)' if state.accepted else ''}" for state in states)
             row.append(", ".join(f"{number} {name}" for name, number in counts.items()))
         rows.append(row)
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]

@@ -25,8 +25,8 @@ def run(arguments: argparse.Namespace) -> int:
     state = next(state for state in plan.survey.cells if state.cell == cell)
     stages = []
     for stage in state.stages:
-        found = stale_differences(cell, stage, plan.keys) if stage.state in ("stale", "missing") else None
-        stages.append((stage, found or []))
+        found = stale_differences(cell, stage, plan.keys) if stage.state == "stale" else []
+        stages.append((stage, found))
     if arguments.json:
         print_json(
             {
@@ -42,6 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
                         "raw": stage.raw,
                         "metrics": stage.metrics,
                         "old": stage.old,
+                        "accepted": stage.acceptance.as_json() if stage.acceptance else None,
                         "differences": [asdict(difference) for difference in found],
                         "document": plan.keys.document(cell, stage.stage),
                     }
@@ -58,6 +59,11 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"  {stage.stage}-{stage.key}: {stage.state}" + (f", {tables}" if stage.raw or stage.metrics else ""))
         for difference in found:
             print(f"    {difference}")
+        if stage.acceptance:
+            print(f"    accepted by {stage.acceptance.who} on {stage.acceptance.when}: {stage.acceptance.reason}")
+            print(f"    {stage.acceptance.old} stands for {stage.acceptance.new}, though these differ:")
+            for field in stage.acceptance.differing:
+                print(f"      {field}")
         for path in (stage.raw, stage.metrics):
             if path:
                 print(f"    {path}")
