@@ -93,6 +93,10 @@ def overlay(folder, text):
             "workloads: {demo: {model: {attention_downsamples: [3]}}}",
             "mine.yaml: 'workloads.demo.model.attention_downsamples[0]': no level is downsampled by 3",
         ),
+        (
+            "workloads: {demo: {model: {mask_channels: 3}}}",
+            "mine.yaml: 'workloads.demo.model.mask_channels': mask_channels is 3, but data set 'mni152-demo' gives 2",
+        ),
         ("configs: {cpu: {optimisations: []}}", "mine.yaml: 'configs.cpu': config 'cpu' is named like a gpu"),
         (
             "configs: {step_time: {optimisations: []}}",
@@ -145,3 +149,10 @@ def test_overlays_merge_mappings_and_replace_lists(in_checkout):
 def test_a_number_without_a_dot_before_its_exponent_is_a_number(in_checkout):
     overlay(in_checkout, "workloads: {demo: {train: {learning_rate: 1e-3}}}")
     assert load_effective([in_checkout / "mine.yaml"]).study.workloads["demo"].train.learning_rate == 0.001
+
+
+def test_labels_of_ones_own_data_may_be_numbers(in_checkout):
+    text = "{kind: nifti, images: i, labels: l, volume: [32, 32, 32], classes: {1: brain, 2: lesion}}"
+    overlay(in_checkout, f"data: {{mine: {text}}}")
+    found = load_effective([in_checkout / "mine.yaml"]).study.data["mine"]
+    assert found.classes == {"1": "brain", "2": "lesion"}
