@@ -41,7 +41,7 @@ FIGURES = {
     "step_time": Product(
         "Step time",
         "Time of one optimiser step, for each GPU and config. A small circle is one repeat: the median of its "
-        "measured steps, warm-up left out. The diamond is the mean of the repeats, the line its 95 % t interval over "
+        "measured steps, warm-up left out. The diamond is the mean of the repeats, the line its 95% t interval over "
         "repeats; with a single repeat the line is dotted, a bootstrap interval over that run's steps, and says "
         "nothing about other runs.",
         TIME,
@@ -50,7 +50,7 @@ FIGURES = {
     "speedup": Product(
         "Speed-up over baseline",
         "Step time of baseline divided by that of the config, on the same GPU and paired by repeat (equal seeds): "
-        "geometric mean and 95 % t interval of the logarithms. Right of 1 is faster. The grey band is the noise "
+        "geometric mean and 95% t interval of the logarithms. Right of 1 is faster. The grey band is the noise "
         "floor. FASTER, SLOWER or SAME stand where the whole interval lies on one side of the band or inside it, "
         "AMBIGUOUS where it crosses an edge or where fewer than two pairs exist.",
         TIME,
@@ -76,7 +76,7 @@ FIGURES = {
     "peak_memory": Product(
         "Peak memory",
         "Largest memory in use during training: on a GPU, bytes allocated on the device; on the CPU, resident "
-        "memory of the process. Bars are means of the repeats, lines their 95 % t intervals, circles the repeats.",
+        "memory of the process. Bars are means of the repeats, lines their 95% t intervals, circles the repeats.",
         MEMORY,
         ("train",),
     ),
@@ -90,7 +90,7 @@ FIGURES = {
     ),
     "quality": Product(
         "Sample quality",
-        "Quality of generated volumes for each GPU and config: mean of the repeats with its 95 % t interval; with a "
+        "Quality of generated volumes for each GPU and config: mean of the repeats with its 95% t interval; with a "
         "single repeat, the value with the interval that its metric itself carries, if any (dotted). Arrows say "
         "which way is better. The samples of this study show whether configs differ, not how good a model fully "
         "trained would be.",
@@ -110,7 +110,7 @@ FIGURES = {
 TABLES = {
     "summary": Product(
         "Summary",
-        "One row for each GPU and config: repeats used, step time with its 95 % interval over repeats, speed-up "
+        "One row for each GPU and config: repeats used, step time with its 95% interval over repeats, speed-up "
         "over baseline paired by repeat, verdict, peak memory, the class that takes most of the profiled time, and "
         "layout conversions per iteration.",
         STUDY,

@@ -28,6 +28,9 @@ ROW_IN = 0.19
 RASTER_DPI = 200
 """Resolution of pictures inside a figure, in dots per inch."""
 
+_PLACE_DIGITS = 6
+"""Digits of an axes' place, as a share of the figure: a millionth of a page is below any printer."""
+
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 """Okabe & Ito's palette for colour-blind readers (jfly.uni-koeln.de/color), without black."""
 
@@ -90,17 +93,30 @@ def look() -> Iterator[None]:
 
 def save(figure: Figure, stem: Path) -> None:
     """Write ``figure`` as SVG and PDF beside each other: no date inside, so equal figures are equal bytes."""
+    write_bytes(stem.with_suffix(".svg"), svg_of(figure))
     out = io.BytesIO()
     figure.savefig(out, format="pdf", metadata={"CreationDate": None, "Creator": "gpustudy"})
-    write_bytes(stem.with_suffix(".svg"), svg_of(figure))
     write_bytes(stem.with_suffix(".pdf"), out.getvalue())
 
 
 def svg_of(figure: Figure) -> bytes:
     """Return ``figure`` as an SVG file."""
+    _settle(figure)
     out = io.BytesIO()
     figure.savefig(out, format="svg", metadata={"Date": None, "Creator": "gpustudy"})
     return out.getvalue()
+
+
+def _settle(figure: Figure) -> None:
+    """Lay the figure out once and round the places of its axes.
+
+    The layout's solver leaves differences around 1e-16 from run to run, which would change the identifiers in an SVG.
+    """
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        left, bottom, width, height = (round(value, _PLACE_DIGITS) for value in axes.get_position(original=True).bounds)
+        axes.set_position((left, bottom, width, height))
 
 
 _LEAST_S = 0.9995

@@ -29,6 +29,9 @@ _SPREAD = 0.4
 _MOST_INTERVALS = 2
 """Intervals between the ticks of an axis an inch wide: three numbers side by side are all that fits."""
 
+_LEGEND_BELOW_IN = 0.48
+"""Distance of a legend below its axis, in inches: ticks and a title of two lines lie between."""
+
 _MARK_POINTS = 3.0
 """Size of a mark, in points."""
 
@@ -73,7 +76,7 @@ def draw(dataset: Dataset) -> Figure:
             _column(axes, dataset, rows, panel, measure)
     for axes, measure in zip(parts[-1].axes if parts else (), measures, strict=True):
         axes.set_xlabel(measure.title)
-        _legend(axes, [label for label, _, _ in _series(rows, measure)])
+        _legend(figure, axes, [label for label, _, _ in _series(rows, measure)])
     return figure
 
 
@@ -122,11 +125,21 @@ def _offset(place: int, count: int) -> float:
     return 0.0 if count == 1 else _SPREAD * (place / (count - 1) - 0.5)
 
 
-def _legend(axes: Axes, labels: Sequence[str]) -> None:
+def _legend(figure: Figure, axes: Axes, labels: Sequence[str]) -> None:
     """Name the marks below the axis; a single series needs no legend."""
+    from matplotlib.transforms import ScaledTranslation
+
     if len(labels) < 2:
         return
     for place, label in enumerate(labels):
         colour = style.COLOURS[place % len(style.COLOURS)]
         axes.plot([], [], MARKERS[place % len(MARKERS)], color=colour, markersize=_MARK_POINTS, label=label)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.32), fontsize=6, handletextpad=0.1, borderpad=0)
+    below = ScaledTranslation(0, -_LEGEND_BELOW_IN, figure.dpi_scale_trans)
+    axes.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0),
+        bbox_transform=axes.transAxes + below,
+        fontsize=6,
+        handletextpad=0.1,
+        borderpad=0,
+    )

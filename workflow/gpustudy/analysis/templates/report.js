@@ -7,11 +7,10 @@ function sortKey(row, column) {
   return cell.dataset.value === undefined ? cell.textContent.trim() : Number(cell.dataset.value);
 }
 
-function compare(a, b) {
+function compare(a, b, sign) {
   const aIsNumber = typeof a === "number", bIsNumber = typeof b === "number";
-  if (aIsNumber && bIsNumber) return a - b;
-  if (aIsNumber !== bIsNumber) return aIsNumber ? -1 : 1; // rows without a number come last
-  return a.localeCompare(b, "en", { numeric: true });
+  if (aIsNumber !== bIsNumber) return aIsNumber ? -1 : 1; // rows without a number come last, up or down
+  return sign * (aIsNumber ? a - b : a.localeCompare(b, "en", { numeric: true }));
 }
 
 function sortBy(table, header) {
@@ -19,8 +18,8 @@ function sortBy(table, header) {
   for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
   header.setAttribute("aria-sort", descending ? "descending" : "ascending");
   const body = table.tBodies[0];
-  const rows = [...body.rows].sort((x, y) => compare(sortKey(x, header.cellIndex), sortKey(y, header.cellIndex)));
-  body.append(...(descending ? rows.reverse() : rows));
+  const key = (row) => sortKey(row, header.cellIndex);
+  body.append(...[...body.rows].sort((x, y) => compare(key(x), key(y), descending ? -1 : 1)));
 }
 
 for (const table of document.querySelectorAll("table.sortable")) {

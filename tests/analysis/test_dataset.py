@@ -1,0 +1,100 @@
+"""The data set holds what was written, of done stages alone, and knows why the rest is absent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpustudy.analysis.compare import conversions_of, largest_class, speedup_of
+from gpustudy.analysis.dataset import Dataset, Group
+from gpustudy.base.errors import UserError
+from tests.analysis.crafted import CLASS_NS, GIB, Crafted
+
+
+def group_of(dataset: Dataset, gpu: str, config: str) -> Group:
+    return next(group for group in dataset.groups(gpu) if group.config == config)
+
+
+def test_step_times_leave_out_warmup(full: Dataset) -> None:
+    times = full.step_times(group_of(full, "a100", "baseline"))
+    assert times[2] == pytest.approx([0.918, 1.02, 1.02, 1.53, 1.02])
+    assert sorted(times) == [1, 2, 3]
+
+
+def test_class_time_is_per_step_and_leaves_out_what_lies_outside(full: Dataset) -> None:
+    time = full.of(full.class_time, group_of(full, "a100", "baseline"))
+    own = time[time["repeat"] == 1].set_index(["phase", "class"])["step_ns"].to_dict()
+    assert own == pytest.approx(CLASS_NS)
+
+
+def test_peak_memory_is_the_largest(full: Dataset) -> None:
+    assert full.peak_memory(group_of(full, "a100", "opt2")) == {1: 20 * GIB, 2: 20 * GIB, 3: 20 * GIB}
+
+
+def test_conversions_are_means_over_repeats_of_converting_calls_alone(full: Dataset) -> None:
+    found = conversions_of(full, group_of(full, "a100", "opt2"))
+    assert found is not None
+    assert found["calls"].to_dict() == {"clone": 8, "contiguous": 40}
+    assert found["bytes"].to_dict() == {"clone": GIB, "contiguous": 4 * GIB}
+    none = conversions_of(full, group_of(full, "a100", "baseline"))
+    assert none is not None
+    assert none.empty
+    assert conversions_of(full, group_of(full, "v100", "baseline")) is None
+
+
+def test_largest_class_and_its_share(full: Dataset) -> None:
+    assert largest_class(full, group_of(full, "cpu", "baseline")) == ("convolution", pytest.approx(800 / 1005))
+    assert largest_class(full, group_of(full, "cpu", "opt1")) is None
+
+
+def test_speedup_needs_a_baseline(full: Dataset) -> None:
+    found = speedup_of(full, group_of(full, "a100", "opt1"))
+    assert found is not None
+    assert found.value == pytest.approx(2, rel=1e-6)
+    assert speedup_of(full, group_of(full, "h100", "opt1")) is None
+
+
+@pytest.mark.parametrize(
+    ("gpu", "config", "word"),
+    [
+        ("v100", "opt1", "missing (foreign)"),
+        ("h100", "baseline", "stale (foreign)"),
+        ("cpu", "opt12", "unsupported"),
+        ("cpu", "baseline", ""),
+    ],
+)
+def test_absence_has_a_word(full: Dataset, gpu: str, config: str, word: str) -> None:
+    assert group_of(full, gpu, config).word("train") == word
+
+
+def test_marks_are_in_the_label(full: Dataset) -> None:
+    assert group_of(full, "h100", "opt1").label == "opt1 (null control)"
+    assert group_of(full, "a100", "default").label == "default (accepted)"
+
+
+def test_a_stage_that_is_not_done_is_not_read_though_its_tables_are_there(tmp_path: Path) -> None:
+    """A foreign stale cell may have tables on disk: only its state decides."""
+    crafted = Crafted(tmp_path)
+    crafted.done("a100", "baseline", 1, [1.0, 1.0], stages=("train",))
+    dataset = Dataset(crafted.survey())
+    assert dataset.step_times(dataset.groups("a100")[0]) == {1: [1.0, 1.0]}
+    assert dataset.class_time.empty
+    assert dataset.groups("a100")[0].word("census") == "missing"
+
+
+def test_crafted_is_known_by_origin(tmp_path: Path, full: Dataset) -> None:
+    measured = Crafted(tmp_path, origin="measured")
+    measured.done("cpu", "baseline", 1, [1.0])
+    assert not Dataset(measured.survey()).crafted
+    assert full.crafted
+
+
+def test_broken_table_is_one_sentence(tmp_path: Path) -> None:
+    crafted = Crafted(tmp_path)
+    crafted.done("cpu", "baseline", 1, [1.0])
+    stage = next(stage for stage in crafted.cells[0].stages if stage.stage == "census")
+    assert stage.metrics is not None
+    (stage.metrics / "launches.parquet").write_bytes(b"PAR1 but no more")
+    with pytest.raises(UserError, match=r"launches\.parquet is not a readable .*make it again with 'gpustudy metrics'"):
+        _ = Dataset(crafted.survey()).class_time

@@ -1,0 +1,210 @@
+"""Every figure, looked at through its marks and words; nothing clipped, nothing on top of another, same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
+
+from gpustudy.analysis import style
+from gpustudy.analysis.dataset import Dataset
+from gpustudy.analysis.draw import draw_figure, figure_of
+from gpustudy.analysis.names import FIGURES
+from gpustudy.base.errors import UserError
+from tests.analysis.crafted import CONFIGS, TF32_REASON, Crafted
+
+TOUCH_PX = 1.0
+"""Overlap of two texts, in pixels, that nobody sees."""
+
+
+def texts_of(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
+
+
+def boxes_of(figure: Figure, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Bbox]]:
+    """Every text that is really drawn, with its place in pixels."""
+    found: list[tuple[str, Bbox]] = []
+    draw = Text.draw
+
+    def note(text: Text, renderer: Any) -> None:
+        if text.get_visible() and text.get_text().strip():
+            found.append((text.get_text(), text.get_window_extent(renderer)))
+        draw(text, renderer)
+
+    monkeypatch.setattr(Text, "draw", note)
+    FigureCanvasAgg(figure).draw()
+    return found
+
+
+def one_repeat(root: Path) -> Dataset:
+    crafted = Crafted(root)
+    crafted.done("cpu", "baseline", 1, [0.03, 0.031, 0.032, 0.029])
+    crafted.done("cpu", "opt2", 1, [0.04, 0.041, 0.042, 0.039], conversions=[("to", 3, 1000)])
+    return Dataset(crafted.survey())
+
+
+def all_unsupported(root: Path) -> Dataset:
+    crafted = Crafted(root)
+    for config in ("opt1", "opt12"):
+        for repeat in (1, 2, 3):
+            crafted.absent("cpu", config, repeat, "unsupported", TF32_REASON)
+    return Dataset(crafted.survey())
+
+
+def no_cells(root: Path) -> Dataset:
+    return Dataset(Crafted(root).survey())
+
+
+def many_states(root: Path) -> Dataset:
+    """Long names and one repeat in each state: the worst case for the room that words have."""
+    crafted = Crafted(root)
+    for config in CONFIGS:
+        crafted.done("a100-sxm4-80gb", config, 1, [1.234, 1.3], stages=("train",), null_control=("tf32",))
+        crafted.absent("a100-sxm4-80gb", config, 2, "failed", "out of memory")
+        crafted.absent("a100-sxm4-80gb", config, 3, "stale")
+        for repeat, state in enumerate(("failed", "stale", "foreign-missing"), start=1):
+            crafted.absent("h100", config, repeat, state)
+    return Dataset(crafted.survey())
+
+
+SURVEYS = {"one repeat": one_repeat, "all unsupported": all_unsupported, "no cells": no_cells, "states": many_states}
+
+
+@pytest.mark.parametrize("survey", [*SURVEYS, "full"])
+@pytest.mark.parametrize("name", FIGURES)
+def test_no_text_is_clipped_or_covered(
+    name: str, survey: str, full: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = full if survey == "full" else SURVEYS[survey](tmp_path)
+    with style.look():
+        figure = figure_of(name, dataset)
+        boxes = boxes_of(figure, monkeypatch)
+    page = figure.bbox
+    assert boxes
+    for text, box in boxes:
+        inside = (
+            box.x0 >= -TOUCH_PX
+            and box.y0 >= -TOUCH_PX
+            and box.x1 <= page.x1 + TOUCH_PX
+            and box.y1 <= page.y1 + TOUCH_PX
+        )
+        assert inside, f"{text!r} is clipped: {box} of {page}"
+    for (one, first), (other, second) in itertools.combinations(boxes, 2):
+        shared = Bbox.intersection(first, second)
+        covered = shared is not None and shared.width > TOUCH_PX and shared.height > TOUCH_PX
+        assert not covered, f"{one!r} and {other!r} lie on each other"
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_gpu_and_config_keeps_its_place(name: str, full: Dataset) -> None:
+    with style.look():
+        texts = texts_of(figure_of(name, full))
+    for word in ("missing (foreign)", "stale (foreign)", "unsupported"):
+        assert any(word in text for text in texts), word
+    for gpu in ("v100", "a100", "h100", "cpu"):
+        assert any(gpu in text for text in texts), gpu
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_crafted_data_say_so_and_measured_do_not(name: str, full: Dataset, tmp_path: Path) -> None:
+    measured = Crafted(tmp_path, origin="measured")
+    measured.done("cpu", "baseline", 1, [1.0])
+    with style.look():
+        assert style.CRAFTED_BANNER in texts_of(figure_of(name, full))
+        assert style.CRAFTED_BANNER not in texts_of(figure_of(name, Dataset(measured.survey())))
+
+
+@pytest.mark.parametrize("name", ["class_time", "samples"])  # hatches, legend; pictures
+def test_equal_data_give_equal_bytes(name: str, full: Dataset, tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        draw_figure(name, full.survey, tmp_path / folder)
+    sums = [
+        {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (tmp_path / folder).iterdir()}
+        for folder in ("one", "two")
+    ]
+    assert sums[0] == sums[1]
+    assert sorted(sums[0]) == [f"{name}.json", f"{name}.pdf", f"{name}.svg"]
+
+
+def test_look_leaves_matplotlib_as_it_was() -> None:
+    import matplotlib as mpl
+
+    before = dict(mpl.rcParams)
+    with style.look():
+        assert mpl.rcParams["pdf.fonttype"] == 42
+    assert dict(mpl.rcParams) == before
+
+
+def panel(figure: Figure, gpu: str) -> dict[str, list[tuple[float, float]]]:
+    """The marks of a gpu's panel: kind of mark -> (x, y) of its points."""
+    axes = next(axes for axes in figure.axes if axes.get_title(loc="left") == gpu)
+    marks: dict[str, list[tuple[float, float]]] = {}
+    for line in axes.lines:
+        kind = line.get_marker() if line.get_marker() not in ("None", "", None) else line.get_linestyle()
+        marks.setdefault(str(kind), []).extend(
+            zip(map(float, line.get_xdata()), map(float, line.get_ydata()), strict=True)
+        )
+    return marks
+
+
+def test_step_time_shows_the_known_times(full: Dataset) -> None:
+    with style.look():
+        marks = panel(figure_of("step_time", full), "a100")
+    row = CONFIGS.index("baseline")
+    assert sorted(x for x, y in marks["o"] if y == row) == pytest.approx([0.98, 1.0, 1.02])
+    assert [x for x, y in marks["D"] if y == row] == pytest.approx([1.0])
+    half = 4.302652729911275 * 0.02 / 3**0.5  # t of two degrees of freedom, standard deviation 0.02
+    assert [x for x, y in marks["-"] if y == row] == pytest.approx([1 - half, 1 + half])
+
+
+def test_speedup_shows_every_verdict(full: Dataset) -> None:
+    with style.look():
+        texts = texts_of(figure_of("speedup", full))
+    for text in ("1.00x SAME, n=3", "2.00x FASTER, n=3", "0.80x SLOWER, n=3", "1.00x AMBIGUOUS, n=3", "no baseline"):
+        assert text in texts
+
+
+def test_one_repeat_has_a_dotted_interval(tmp_path: Path) -> None:
+    with style.look():
+        figure = figure_of("step_time", one_repeat(tmp_path))
+    marks = panel(figure, "cpu")
+    assert "-" not in marks
+    assert len(marks["--"]) == 4  # matplotlib's name for a dash pattern; two configs, two ends each
+    assert "30.5 ms, n=1" in texts_of(figure)
+
+
+def test_class_time_stacks_to_the_phase(full: Dataset) -> None:
+    with style.look():
+        figure = figure_of("class_time", full)
+    axes = next(axes for axes in figure.axes if axes.get_title(loc="left") == "cpu")
+    ends: dict[float, float] = {}
+    for patch in axes.patches:
+        if patch.get_hatch() is not None or patch.get_width() > 1:
+            centre = round(patch.get_y() + patch.get_height() / 2, 3)
+            ends[centre] = max(ends.get(centre, 0), patch.get_x() + patch.get_width())
+    row = 5 * CONFIGS.index("baseline")  # four bars and a gap
+    found = [ends[row + offset] for offset in (-1.5, -0.5, 0.5, 1.5)]
+    assert found == pytest.approx([400, 560, 40, 5])  # ms: forward, backward, optimiser, rest
+
+
+def test_caption_names_the_cells_used(full: Dataset, tmp_path: Path) -> None:
+    draw_figure("step_time", full.survey, tmp_path)
+    content = json.loads((tmp_path / "step_time.json").read_text())
+    cells = {cell["cell"]: cell for cell in content["cells"]}
+    assert len(cells) == 60
+    assert cells["a100/opt1/r2"]["stages"] == {"train": {"key": "trai002", "used": True, "why": ""}}
+    assert cells["cpu/opt1/r1"]["stages"]["train"] == {"key": "trai001", "used": False, "why": "unsupported"}
+    assert content["crafted"] is True
+
+
+def test_unknown_figure_names_the_nearest(full: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="unknown figure 'step_tim': did you mean 'step_time'"):
+        draw_figure("step_tim", full.survey, tmp_path)

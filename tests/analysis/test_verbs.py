@@ -1,0 +1,47 @@
+"""The verbs figure, table and report, from the command line to the files."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gpustudy.cli import main
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder with the study's config: no cell was ever run here."""
+    shutil.copy(repository / "config.yaml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GPUSTUDY_CONFIG", raising=False)
+    return tmp_path
+
+
+def test_figure_of_nothing_yet(checkout: Path) -> None:
+    assert main(["figure", "step_time"]) == 0
+    assert sorted(path.name for path in (checkout / "results/figures").iterdir()) == [
+        "step_time.json",
+        "step_time.pdf",
+        "step_time.svg",
+    ]
+
+
+def test_table_of_nothing_yet(checkout: Path) -> None:
+    assert main(["table", "states", "-o", "elsewhere"]) == 0
+    lines = (checkout / "elsewhere/states.csv").read_text().splitlines()
+    assert sum("foreign-missing" in line for line in lines) == 3 * 5 * 3  # v100, a100, h100; configs; repeats
+    assert sum(",missing," in line for line in lines) == 5 * 3  # cpu
+
+
+def test_report_of_nothing_yet(checkout: Path) -> None:
+    assert main(["report"]) == 0
+    text = (checkout / "results/report.html").read_text()
+    assert "0 of 60 cells are done; the others: 45 foreign-missing, 15 missing." in text
+
+
+@pytest.mark.parametrize(("verb", "near"), [("figure", "step_time"), ("table", "summary")])
+def test_unknown_name_is_one_sentence(verb: str, near: str, checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, near[:-1]]) == 2
+    assert f"did you mean '{near}'?" in capsys.readouterr().err
