@@ -25,6 +25,7 @@ VERBS = {
     "retry": "set a stage of a cell and all made from it aside, so that the next run makes it",
     "metrics": "make the tables of one stage of one cell from its raw files",
     "census": "read PyTorch profiler traces, of any program, into the launches table",
+    "extract": "read Nsight Compute reports and CSV exports, of any program, into typed tables",
     "dictionary": "write docs/data.md, which describes every table, or check that it is current",
     "figure": "draw one figure from the cells at hand",
     "table": "make one table from the cells at hand, as CSV, LaTeX and HTML",

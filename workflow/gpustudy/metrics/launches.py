@@ -183,7 +183,9 @@ def _host_columns(trace: Trace, steps: Sequence[Event]) -> Columns:
             columns["duration_ns"].append(self_ns - waits.get(index, 0))
             columns["operator"].append(event.name)
             columns["input_shapes"].append(event.arguments.get("Input Dims"))
-            is_counted = has_formula(event.name) and any(has_formula(held.events[other].name) for other in found.around(found.parent[index]))
+            is_counted = has_formula(event.name) and any(
+                has_formula(held.events[other].name) for other in found.around(found.parent[index])
+            )
             columns["flops"].append(None if is_counted else counter.once(event))
     return dict(columns)
 
