@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gpustudy.metrics.expressions import Expression, parse
+from gpustudy.metrics.expressions import Expression, Term, parse
+from gpustudy.metrics.schemas import Column
 
 CATALOGUE_FILE = Path(__file__).with_name("catalogue.yaml")
 
@@ -60,6 +61,13 @@ class Catalogue:
     checked: tuple[str, ...]
     unchecked: tuple[str, ...]
 
+    def columns(self) -> tuple[Column, ...]:
+        """Return the columns that the quantities are in table ``counters``."""
+        return tuple(
+            Column(quantity.name, "float64", quantity.unit, quantity.meaning, nullable=True)
+            for quantity in self.quantities
+        )
+
     def metrics(self) -> list[str]:
         """Return every metric that any expression names: what to read from a report."""
         return sorted({term.metric for quantity in self.quantities for term in _terms(_all(quantity))})
@@ -89,7 +97,7 @@ def _all(quantity: Quantity) -> Iterator[Expression]:
     yield from quantity.denominators
 
 
-def _terms(expressions: Iterable[Expression]) -> Iterator[Any]:
+def _terms(expressions: Iterable[Expression]) -> Iterator[Term]:
     return (term for expression in expressions for term in expression.terms)
 
 

@@ -150,7 +150,7 @@ class _Terms:
 
 
 def reason_texts(why: NDArray[np.int8], catalogue: Catalogue, architectures: Sequence[str | None]) -> list[str | None]:
-    """Return for each launch, as JSON, the quantities that it lacks and why: reason -> names; None where all are there."""
+    """Return for each launch, as JSON, what it lacks: reason -> quantities; None for nothing."""
     known: dict[tuple[bytes, str | None], str | None] = {}
     texts = []
     for row, architecture in zip(why, architectures, strict=True):
