@@ -58,8 +58,9 @@ def train_profiled(cell_path: Path, data: Path, scratch: Path, window: ProfilerW
     """Warm up, then train the profiled steps; return what was done.
 
     Returns:
-        ``gate`` (``operators`` or ``steps``), ``iterations``, ``losses``, seconds of warm-up and of the profiled
-        steps, and for gated steps the operator ``calls`` and how many of them were ``profiled``, by phase.
+        ``gate`` (``operators`` or ``steps``), ``iterations`` profiled and their ``losses``, ``warmup_iterations``
+        before them, seconds of both, and for gated steps the operator ``calls`` and how many of them were
+        ``profiled``, by phase.
 
     Raises:
         Outcome: out of memory, or an optimisation that this stack lacks.
@@ -90,11 +91,9 @@ def _train(
 ) -> dict[str, Any]:
     """Do the warm-up and the profiled steps; without a gate the window holds whole steps."""
     started = time.monotonic()
-    session.warm_up()
-    for _ in range(settings.warmup_iterations - session.settings.warmup_iterations):
-        session.trainer.step()
+    session.warm_up(settings.warmup_iterations)
     _synchronize()
-    warmed_up = time.monotonic()
+    warmed_up, warmup_iterations = time.monotonic(), session.trainer.iteration
     progress = Progress("below ncu", settings.iterations, "step")
     losses = []
     for done in range(1, settings.iterations + 1):
@@ -103,6 +102,7 @@ def _train(
     return {
         "gate": "steps" if gate is None else "operators",
         "iterations": settings.iterations,
+        "warmup_iterations": warmup_iterations,
         "losses": losses,
         "warmup_s": round(warmed_up - started, 3),
         "profiled_s": round(time.monotonic() - warmed_up, 3),
