@@ -29,7 +29,7 @@ from gpustudy.base.errors import UserError
 from gpustudy.metrics.ncu import worker
 from gpustudy.metrics.ncu.batch import SPEEDUP_KINDS, Batch, Columns, Launch, Rule
 from gpustudy.metrics.ncu.container import Container, Part, Result, parts, write_part
-from gpustudy.metrics.ncu.units import to_base
+from gpustudy.metrics.ncu.units import to_base, unit_by_name
 
 _PART_BYTES = 3 << 20
 """Payload of a part: the reader then needs about 180 MB, most of it its own tables."""
@@ -37,6 +37,9 @@ _PART_BYTES = 3 << 20
 _WORKERS = 2
 _SECONDS_PER_PART = 600.0
 """A part takes about half a second; a reader that hangs is ended after this."""
+
+_BROKEN = b"Can't parse message"
+"""What the reader prints to standard error, and nothing else, when the content of a launch is no valid message."""
 
 _LENGTH = struct.Struct("=Q")
 
@@ -93,6 +96,11 @@ def _read_part(container: Container, part: Part, path: Path, metrics: list[str] 
             f"{where} ended with {_ending(done.returncode)} on launches {part.first} to {part.last - 1} ({last[0]}): "
             "try another version of ncu-report, or give a CSV export."
         )
+    if _BROKEN in done.stderr:
+        raise UserError(
+            f"{container.path} is damaged inside launches {part.first} to {part.last - 1} (NVIDIA's reader cannot parse "
+            "one of them): copy or profile it again."
+        )
     return done.stdout
 
 
@@ -126,7 +134,11 @@ def _batch(path: Path, part: Part, results: Sequence[Result], frame: bytes) -> B
             for position, given in enumerate(header["launches"])
         ],
         metrics=header["metrics"],
-        units=[to_base(unit)[0] for unit in header["units"]],  # values are in base units, whatever a reader names them
+        # Values are in base units, whatever a reader names them: 2024.1 says "second" of nanoseconds.
+        units=[
+            to_base(unit)[0] or unit_by_name(name)
+            for name, unit in zip(header["metrics"], header["units"], strict=True)
+        ],
         columns=Columns(*(column[order] for column in columns)),
         strings=header["strings"],
         rules=[

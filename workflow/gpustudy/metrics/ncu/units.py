@@ -6,6 +6,8 @@ Nsight Compute scales by 1000 and renamed its units between 2024.1 and 2025.1 (`
 
 from __future__ import annotations
 
+import re
+
 _PER_SECOND = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}
 _TIMES = {
     "ns": "ns",
@@ -23,6 +25,39 @@ _SCALED = ("byte", "hz", "bit", "sector", "inst", "cycle")
 """What ncu prints with a decimal prefix."""
 
 _SYNONYMS = {"sectors": "sector", "": "1"}
+
+
+_COUNTED = (
+    (re.compile(r"\w+__time_duration"), "ns"),
+    (re.compile(r"(dram|l1tex|lts|pcie|nvlrx|nvltx)__\w*bytes(_\w+)?"), "byte"),
+    (re.compile(r"(l1tex__t|lts__t|dram)_+sectors(_\w+)?"), "sector"),
+    (re.compile(r"\w+__cycles_(active|elapsed)"), "cycle"),
+    (re.compile(r"(sm|smsp)__(thread_)?inst_(executed|issued)(_\w+)?"), "inst"),
+)
+"""Counters whose unit is certain by their name."""
+
+_PLAIN_ROLLUP = re.compile(r"\.(sum|avg|min|max)")
+_RATE_ROLLUP = re.compile(r"\.(sum|avg|min|max)\.per_second")
+
+
+def unit_by_name(metric: str) -> str:
+    """Return the base unit that a metric's name tells; empty where it does not.
+
+    NVIDIA's reader knows units from a table by chip, and gives none for a chip that the file does not name.
+
+    >>> unit_by_name("dram__bytes_read.sum"), unit_by_name("sm__throughput.avg.pct_of_peak_sustained_elapsed")
+    ('byte', '%')
+    """
+    counter, _, _ = metric.partition(".")
+    rollup = metric[len(counter) :]
+    if rollup == ".pct" or ".pct_of_peak_sustained" in rollup:
+        return "%"
+    unit = next((unit for pattern, unit in _COUNTED if pattern.fullmatch(counter)), "")
+    if not unit or _PLAIN_ROLLUP.fullmatch(rollup):
+        return unit
+    if _RATE_ROLLUP.fullmatch(rollup):
+        return "hz" if unit == "cycle" else f"{unit}/s"
+    return ""
 
 
 def to_base(unit: str) -> tuple[str, float]:
