@@ -7,6 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from scipy import ndimage
+
 from gpustudy.base.canonical import key_of
 from gpustudy.base.status import Status, write_status
 from tests.metrics.traces import Event, annotation, host, write_trace
@@ -90,3 +93,36 @@ def _layout(
         "output": output,
         "conversion": conversion,
     }
+
+
+def volumes(count: int, side: int, seed: int, channels: int = 1) -> np.ndarray:
+    """Smooth random volumes (N, C, D, H, W) in [-1, 1]: a bright ball with a texture, each a little different."""
+    generator = np.random.default_rng(seed)
+    axes = np.meshgrid(*[np.linspace(-1, 1, side)] * 3, indexing="ij")
+    radius = np.sqrt(sum(axis**2 for axis in axes))
+    made = []
+    for _ in range(count * channels):
+        texture = ndimage.gaussian_filter(generator.standard_normal((side, side, side)), 1.5)
+        ball = radius < generator.uniform(0.6, 0.8)
+        made.append(np.where(ball, 0.3 + 2 * texture, -1.0))
+    return np.clip(made, -1, 1).reshape(count, channels, side, side, side).astype(np.float32)
+
+
+def samples(raw: Path, *, count: int = 4, side: int = 16, **changes: Any) -> Path:
+    """A quality stage: generated volumes like the real ones, of an own seed; ``changes`` replace or drop arrays."""
+    raw.mkdir(parents=True)
+    real = volumes(count, side, seed=1)
+    foreground = (real[:, 0] > -0.9).astype(np.uint8)
+    foreground[:, : side // 2] *= 2  # two tissues
+    arrays: dict[str, Any] = {
+        "samples": volumes(count, side, seed=2),
+        "real": real,
+        "masks": foreground[:, None].astype(np.float32),
+        "labels": foreground,
+        "case_ids": np.array([f"case {index}" for index in range(count)]),
+        "seeds": np.arange(count),
+        "affine": np.array([[2.0, 0, 0, -10], [0, 2, 0, -20], [0, 0, 3, -30], [0, 0, 0, 1]]),
+    }
+    kept = {name: value for name, value in (arrays | changes).items() if value is not None}
+    np.savez(raw / "samples.npz", **kept)
+    return finish(raw, "quality")
