@@ -41,11 +41,11 @@ def set_aside(seen: Survey, keys: Keys, cell: Cell, stage: str | None) -> list[P
     ]
     if not current:
         raise UserError(f"{cell}/{first} has no present result to set aside: just run it.")
-    goal = seen.results / ASIDE / time.strftime("%Y%m%dT%H%M%S")
+    stamp = time.strftime("%Y%m%dT%H%M%S")
     for room in (METRICS, CELLS):
         for path in current:
             if path.parent == cell_directory(seen.results, room, cell.gpu, cell.config, cell.repeat):
-                _move(path, goal / path.relative_to(seen.results))
+                move_aside(seen.results, path, stamp)
     for path in markers(seen).values():
         path.unlink(missing_ok=True)
     return current
@@ -61,7 +61,9 @@ def _chain(stage: str) -> list[str]:
     return chain
 
 
-def _move(path: Path, goal: Path) -> None:
+def move_aside(results: Path, path: Path, stamp: str) -> None:
+    """Move a folder of ``results`` to the same place below ``results/.aside/{stamp}``."""
+    goal = results / ASIDE / stamp / path.relative_to(results)
     goal.parent.mkdir(parents=True, exist_ok=True)
     number = 0
     target = goal

@@ -38,10 +38,11 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Differen
     last, since it always follows from something else.
     """
     found = list(_walk("", old["document"], new["document"]))
+    known = old["labels"].get("source_files", {})  # a stage that ran without this workflow does not list them
     edited = [
         Difference(f"source {name}", before, after)
-        for name, before, after in _pairs(old["labels"].get("source_files", {}), new["labels"]["source_files"])
-        if before != after
+        for name, before, after in _pairs(known, new["labels"]["source_files"])
+        if known and before != after
     ]
     told = [difference for difference in found if not difference.field.startswith(("sources.", "previous."))]
     if not edited and any(difference.field == "sources.digest" for difference in found):

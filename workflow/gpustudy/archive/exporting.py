@@ -1,0 +1,206 @@
+"""Writing an archive: every current stage that was asked for, stored as it is, each file read once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import stat
+import time
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from gpustudy import __version__
+from gpustudy.archive.check import CELL_FILE
+from gpustudy.archive.crate import crate_json
+from gpustudy.archive.history import add_events, event, history_text, read_history, remember_archive
+from gpustudy.archive.manifest import Manifest, Member, total_bytes
+from gpustudy.archive.names import (
+    ACCEPTED,
+    CONFIG,
+    CRATE,
+    HISTORY,
+    LICENCE,
+    MANIFEST,
+    check_names,
+    stage_folders,
+)
+from gpustudy.archive.zipped import BLOCK_BYTES
+from gpustudy.base.atomic import atomic_path
+from gpustudy.base.errors import UserError
+from gpustudy.base.progress import Progress
+from gpustudy.base.status import STATUS_FILE, read_status
+from gpustudy.study.cells import Cell, Keys
+from gpustudy.study.load import ROOT
+from gpustudy.study.render import render
+from gpustudy.study.states import CellState, StageState, Survey
+
+LICENCE_NAME = "Apache-2.0"
+"""Licence of an export where none is named: that of the project."""
+_FILE_MODE = (stat.S_IFREG | 0o644) << 16
+"""Unix mode of every member, in the upper half of a ZIP entry's attributes."""
+_PROVENANCE = "provenance.json"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file to export: where it lies, and the SHA-256 that its stage gave it (None: unknown)."""
+
+    path: Path
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export wrote."""
+
+    archive: str
+    cells: int
+    stages: int
+    size: int
+
+
+def export_archive(
+    seen: Survey, keys: Keys, file: Path, cells: list[CellState], *, with_raw: bool, licence: str = LICENCE_NAME
+) -> Exported:
+    """Write the current results of ``cells`` to a new archive.
+
+    Args:
+        seen: the survey of the present state.
+        keys: the keys behind it.
+        file: the archive to write; it appears whole or not at all.
+        cells: the cells to export; results of old keys stay behind.
+        with_raw: raw files and tables; else tables alone, each with its cell file and provenance.
+        licence: SPDX name of the licence that the results are given under.
+
+    Raises:
+        UserError: the file exists, nothing is there to export, or a raw file is not what its stage wrote.
+    """
+    if file.exists():
+        raise UserError(f"{file} exists: name another file, or remove it first.")
+    sources = dict(_sources(seen, keys, cells, with_raw))
+    generated = {
+        name: content
+        for state in cells
+        for stage in state.stages
+        for name, content in _generated(seen, keys, state.cell, stage, sources)
+    }
+    if not sources:
+        raise UserError(f"nothing to export to {file}: none of these cells has a current result here.")
+    check_names([*sources, *generated], str(file))
+    folders = stage_folders([*sources, *generated], str(file))
+    records = [stage.acceptance for state in cells for stage in state.stages if stage.acceptance]
+    about = _about(seen.site, licence, with_raw)
+    generated |= {
+        CONFIG: render(seen.study).encode(),
+        LICENCE: (ROOT / "LICENSE").read_bytes(),
+        ACCEPTED: "".join(f"{json.dumps(record.as_json(), sort_keys=True)}\n" for record in records).encode(),
+        HISTORY: history_text(read_history(seen.results)).encode(),
+    }
+    generated[CRATE] = crate_json(about, folders, generated)
+    manifest = _write(file, sources, generated, about)
+    add_events(seen.results, [event("export", manifest.identity, file, seen.site, len(folders), [])])
+    remember_archive(seen.results, manifest.identity, file, (folder.path for folder in folders))
+    places = {(folder.gpu, folder.config, folder.repeat) for folder in folders}
+    return Exported(manifest.identity, len(places), len(folders), total_bytes(manifest.members.values()))
+
+
+def _about(site: str, licence: str, with_raw: bool) -> dict[str, Any]:
+    return {
+        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "gpustudy": __version__,
+        "site": site,
+        "with": "raw" if with_raw else "metrics",
+        "licence": licence,
+        "licence_url": f"https://spdx.org/licenses/{licence}",
+    }
+
+
+def _sources(seen: Survey, keys: Keys, cells: list[CellState], with_raw: bool) -> Iterator[tuple[str, Source]]:
+    """Yield member -> file of every current stage of ``cells``."""
+    for state in cells:
+        for stage in state.stages:
+            if with_raw and stage.raw:
+                yield from _raw_sources(stage.raw, _member_folder(seen, stage.raw))
+            if stage.metrics:
+                yield from _table_sources(stage, _member_folder(seen, stage.metrics))
+
+
+def _member_folder(seen: Survey, folder: Path) -> str:
+    return folder.relative_to(seen.results).as_posix()
+
+
+def _raw_sources(raw: Path, member: str) -> Iterator[tuple[str, Source]]:
+    """Yield what the status file lists, and that file itself."""
+    for name, about in read_status(raw).files.items():
+        yield f"{member}/{name}", Source(raw / name, about["sha256"])
+    yield f"{member}/{STATUS_FILE}", Source(raw / STATUS_FILE)
+
+
+def _table_sources(stage: StageState, member: str) -> Iterator[tuple[str, Source]]:
+    """Yield the files of a folder of tables, and beside them what the raw files say of cell and provenance."""
+    assert stage.metrics is not None
+    for path in sorted(stage.metrics.rglob("*")):
+        if path.is_file() and not path.name.startswith("."):
+            yield f"{member}/{path.relative_to(stage.metrics).as_posix()}", Source(path)
+    for name in (CELL_FILE, _PROVENANCE):
+        if stage.raw and (stage.raw / name).is_file() and not (stage.metrics / name).exists():
+            yield f"{member}/{name}", Source(stage.raw / name)
+
+
+def _generated(
+    seen: Survey, keys: Keys, cell: Cell, stage: StageState, sources: Mapping[str, Source]
+) -> Iterator[tuple[str, bytes]]:
+    """Yield a cell file for tables that have none: made here, and their raw files were removed since."""
+    if stage.metrics is None or f"{_member_folder(seen, stage.metrics)}/{CELL_FILE}" in sources:
+        return
+    if keys.document_key(cell, stage.stage) == stage.key:
+        text = json.dumps(keys.cell_file(cell, stage.stage), indent=1, sort_keys=True, ensure_ascii=False)
+        yield f"{_member_folder(seen, stage.metrics)}/{CELL_FILE}", f"{text}\n".encode()
+    else:
+        raise UserError(f"{stage.metrics} holds accepted tables without their {CELL_FILE}: leave {cell} out.")
+
+
+def _write(
+    file: Path, sources: Mapping[str, Source], generated: Mapping[str, bytes], about: Mapping[str, Any]
+) -> Manifest:
+    """Write all members and, last of all, the manifest with their sums."""
+    members: dict[str, Member] = {}
+    progress = Progress(f"export {file}", len(sources), "file")
+    with atomic_path(file) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
+        for done, (name, source) in enumerate(sorted(sources.items()), start=1):
+            members[name] = _store(archive, name, source)
+            progress.step(done)
+        for name, content in generated.items():
+            archive.writestr(_entry(name, 0), content)
+            members[name] = Member(len(content), hashlib.sha256(content).hexdigest())
+        manifest = Manifest(members, about)
+        text = json.dumps(manifest.as_json(), indent=1, sort_keys=True, ensure_ascii=False)
+        archive.writestr(_entry(MANIFEST, 0), text.encode())
+    return manifest
+
+
+def _store(archive: zipfile.ZipFile, name: str, source: Source) -> Member:
+    """Store one file, compared on the way with the sum that its stage gave it."""
+    digest, size = hashlib.sha256(), 0
+    with source.path.open("rb") as stream, archive.open(_entry(name, source.path.stat().st_size), "w") as target:
+        while block := stream.read(BLOCK_BYTES):
+            digest.update(block)
+            target.write(block)
+            size += len(block)
+    if source.sha256 not in (None, digest.hexdigest()):
+        raise UserError(
+            f"{source.path} is not the file that its stage wrote (its SHA-256 differs): "
+            "set the stage aside with 'gpustudy retry', or restore the file."
+        )
+    return Member(size, digest.hexdigest())
+
+
+def _entry(name: str, size: int) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(name, date_time=time.gmtime()[:6])
+    entry.external_attr = _FILE_MODE
+    entry.file_size = size
+    return entry
