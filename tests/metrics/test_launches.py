@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.profiler import ProfilerActivity, profile, record_function
+from torch.utils.flop_counter import FlopCounterMode
 
+from gpustudy.metrics.classes import UNCLASSIFIED
 from gpustudy.metrics.launches import launches_of
 from gpustudy.metrics.schemas import Identity, read_table, write_table
 from gpustudy.metrics.trace import read_trace
@@ -247,3 +251,42 @@ def test_phases_of_a_real_trace_follow_its_ranges(shared_data: Path) -> None:
         if name == "aten::convolution_backward"
     }
     assert by_operator == {"backward"}
+
+
+def test_a_profile_taken_here_sums_to_its_steps_and_to_torchs_flops(tmp_path: Path) -> None:
+    """Stated tolerance: self times account for each step within 0.1 % (exactly, when nothing else is traced)."""
+    network = torch.nn.Sequential(
+        torch.nn.Conv3d(3, 8, 3, padding=1),
+        torch.nn.GroupNorm(4, 8),
+        torch.nn.SiLU(),
+        torch.nn.Conv3d(8, 2, 3, stride=2),
+        torch.nn.Flatten(),
+        torch.nn.Linear(54, 4),
+    )
+    optimiser = torch.optim.Adam(network.parameters())
+
+    def step() -> None:
+        with record_function("gpustudy.step"):
+            with record_function("gpustudy.forward"):
+                loss = network(torch.randn(1, 3, 8, 8, 8)).abs().mean()
+            with record_function("gpustudy.backward"):
+                loss.backward()
+            with record_function("gpustudy.optimiser"):
+                optimiser.step()
+
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
+        step()
+        step()
+    profiler.export_chrome_trace(str(tmp_path / "trace.json.gz"))
+    with FlopCounterMode(display=False) as counter:
+        step()
+    launches = launches_of(read_trace(tmp_path / "trace.json.gz"))
+    columns = launches.columns
+    assert len(launches.step_ns) == 2
+    for number, duration in enumerate(launches.step_ns):
+        own = [time for time, at in zip(columns["duration_ns"], columns["step"], strict=True) if at == number]
+        assert sum(own) == pytest.approx(duration, rel=1e-3)
+    assert sum(count or 0 for count in columns["flops"]) == 2 * counter.get_total_flops() > 0
+    phases = {phase for phase, name in zip(columns["phase"], columns["name"], strict=True) if "Adam" in name}
+    assert phases == {"optimiser"}
+    assert UNCLASSIFIED not in columns["class"]

@@ -62,7 +62,7 @@ def census_rows(launches: Launches) -> list[Row]:
         cell_row(_STAGE, "flops", sum(flops.values()) / steps, _STEP, n=steps, origin="modelled"),
         cell_row(_STAGE, "flops_per_s", sum(flops.values()) / (whole / _NS_PER_S), _STEP, n=steps),
     ]
-    for phase in sorted(flops):
+    for phase in sorted(phase for phase, count in flops.items() if count):
         value = flops[phase] / steps
         rows.append(cell_row(_STAGE, "phase_flops", value, _STEP, phase=phase, n=steps, origin="modelled"))
     for (kernel_class, phase), time in sorted(times.items()):
