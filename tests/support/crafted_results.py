@@ -58,7 +58,15 @@ def craft_stage(
     write_json(raw_folder / "cell.json", keys.cell_file(cell, stage))
     write_text(raw_folder / "crafted.txt", f"{cell} {stage}\n")
     write_status(raw_folder, Status(stage, key, state, detail=detail))
-    content = {"state": state, "reason": detail, "metrics_key": metrics_key, "key": key, "stage": stage, "schema": 1}
+    content = {
+        "state": state,
+        "reason": detail,
+        "metrics_key": metrics_key,
+        "key": key,
+        "stage": stage,
+        "schema": 1,
+        "tables": {},
+    }
     content["raw"] = {"status_sha256": file_sha256(raw_folder / STATUS_FILE)}
     if metrics:
         write_json(metrics_folder / METRICS_FILE, content)

@@ -92,20 +92,36 @@ def export_archive(
         raise UserError(f"nothing to export to {file}: none of these cells has a current result here.")
     check_names([*sources, *generated], str(file))
     folders = stage_folders([*sources, *generated], str(file))
-    records = [stage.acceptance for state in cells for stage in state.stages if stage.acceptance]
-    about = _about(seen.site, licence, with_raw)
-    generated |= {
-        CONFIG: render(seen.study).encode(),
-        LICENCE: (ROOT / "LICENSE").read_bytes(),
-        ACCEPTED: "".join(f"{json.dumps(record.as_json(), sort_keys=True)}\n" for record in records).encode(),
-        HISTORY: history_text(read_history(seen.results)).encode(),
-    }
-    generated[CRATE] = crate_json(about, folders, generated)
-    manifest = _write(file, sources, generated, about)
-    add_events(seen.results, [event("export", manifest.identity, file, seen.site, len(folders), [])])
+    progress = Progress(f"export {file}", len(sources), "file")
+    with atomic_path(file) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as stored:
+        writer = _Writer(stored)
+        for done, (name, source) in enumerate(sorted(sources.items()), start=1):
+            writer.add_file(name, source)
+            progress.step(done)
+        for name, content in generated.items():
+            writer.add_bytes(name, content)
+        manifest = Manifest(writer.members, _about(seen.site, licence, with_raw))
+        own = event("export", manifest.identity, file, seen.site, len(folders), [])
+        for name, content in _top_members(seen, cells, own).items():
+            writer.add_bytes(name, content)
+        writer.add_bytes(CRATE, crate_json(manifest.about, folders, writer.members))
+        text = json.dumps(manifest.as_json(), indent=1, sort_keys=True, ensure_ascii=False)
+        writer.add_bytes(MANIFEST, text.encode())
+    add_events(seen.results, [own])
     remember_archive(seen.results, manifest.identity, file, (folder.path for folder in folders))
     places = {(folder.gpu, folder.config, folder.repeat) for folder in folders}
     return Exported(manifest.identity, len(places), len(folders), total_bytes(manifest.members.values()))
+
+
+def _top_members(seen: Survey, cells: list[CellState], own: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return what an archive holds beside results: the config, the licence, accepted results and the history."""
+    records = [stage.acceptance for state in cells for stage in state.stages if stage.acceptance]
+    return {
+        CONFIG: render(seen.study).encode(),
+        LICENCE: (ROOT / "LICENSE").read_bytes(),
+        ACCEPTED: "".join(f"{json.dumps(record.as_json(), sort_keys=True)}\n" for record in records).encode(),
+        HISTORY: history_text([*read_history(seen.results), own]).encode(),
+    }
 
 
 def _about(site: str, licence: str, with_raw: bool) -> dict[str, Any]:
@@ -164,42 +180,37 @@ def _generated(
         raise UserError(f"{stage.metrics} holds accepted tables without their {CELL_FILE}: leave {cell} out.")
 
 
-def _write(
-    file: Path, sources: Mapping[str, Source], generated: Mapping[str, bytes], about: Mapping[str, Any]
-) -> Manifest:
-    """Write all members and, last of all, the manifest with their sums."""
-    members: dict[str, Member] = {}
-    progress = Progress(f"export {file}", len(sources), "file")
-    with atomic_path(file) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
-        for done, (name, source) in enumerate(sorted(sources.items()), start=1):
-            members[name] = _store(archive, name, source)
-            progress.step(done)
-        for name, content in generated.items():
-            archive.writestr(_entry(name, 0), content)
-            members[name] = Member(len(content), hashlib.sha256(content).hexdigest())
-        manifest = Manifest(members, about)
-        text = json.dumps(manifest.as_json(), indent=1, sort_keys=True, ensure_ascii=False)
-        archive.writestr(_entry(MANIFEST, 0), text.encode())
-    return manifest
+class _Writer:
+    """Stores members in an archive and keeps their sizes and sums."""
 
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        self._archive = archive
+        self.members: dict[str, Member] = {}
 
-def _store(archive: zipfile.ZipFile, name: str, source: Source) -> Member:
-    """Store one file, compared on the way with the sum that its stage gave it."""
-    digest, size = hashlib.sha256(), 0
-    with source.path.open("rb") as stream, archive.open(_entry(name, source.path.stat().st_size), "w") as target:
-        while block := stream.read(BLOCK_BYTES):
-            digest.update(block)
-            target.write(block)
-            size += len(block)
-    if source.sha256 not in (None, digest.hexdigest()):
-        raise UserError(
-            f"{source.path} is not the file that its stage wrote (its SHA-256 differs): "
-            "set the stage aside with 'gpustudy retry', or restore the file."
-        )
-    return Member(size, digest.hexdigest())
+    def add_bytes(self, name: str, content: bytes) -> None:
+        """Store ``content``."""
+        self._archive.writestr(_entry(name, 0), content)
+        self.members[name] = Member(len(content), hashlib.sha256(content).hexdigest())
+
+    def add_file(self, name: str, source: Source) -> None:
+        """Store a file, compared on the way with the sum that its stage gave it."""
+        digest, size = hashlib.sha256(), 0
+        entry = _entry(name, source.path.stat().st_size)
+        with source.path.open("rb") as stream, self._archive.open(entry, "w") as target:
+            while block := stream.read(BLOCK_BYTES):
+                digest.update(block)
+                target.write(block)
+                size += len(block)
+        if source.sha256 not in (None, digest.hexdigest()):
+            raise UserError(
+                f"{source.path} is not the file that its stage wrote (its SHA-256 differs): "
+                "set the stage aside with 'gpustudy retry', or restore the file."
+            )
+        self.members[name] = Member(size, digest.hexdigest())
 
 
 def _entry(name: str, size: int) -> zipfile.ZipInfo:
+    """Return the header of a plain file; its size is given first, so that one above 4 GiB gets a ZIP64 field."""
     entry = zipfile.ZipInfo(name, date_time=time.gmtime()[:6])
     entry.external_attr = _FILE_MODE
     entry.file_size = size

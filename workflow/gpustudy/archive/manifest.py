@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpustudy.archive.folder import Archive
-from gpustudy.archive.names import MANIFEST, MAX_DOCUMENT_BYTES, MAX_MANIFEST_BYTES, MAX_MEMBERS, check_names
+from gpustudy.archive.names import (
+    MANIFEST,
+    MAX_DOCUMENT_BYTES,
+    MAX_MANIFEST_BYTES,
+    MAX_MEMBERS,
+    TOP_MEMBERS,
+    check_names,
+)
 from gpustudy.base.canonical import KEY_HEX_DIGITS, canonical_json
 from gpustudy.base.errors import UserError
 
@@ -40,8 +47,8 @@ class Manifest:
 
     @property
     def identity(self) -> str:
-        """Twelve hex digits over all sums: two archives with the same files have the same."""
-        sums = {name: member.sha256 for name, member in self.members.items()}
+        """Twelve hex digits over the sums of all results: two archives with the same results have the same."""
+        sums = {name: member.sha256 for name, member in self.members.items() if name not in TOP_MEMBERS}
         return hashlib.sha256(canonical_json(sums).encode()).hexdigest()[:KEY_HEX_DIGITS]
 
     def as_json(self) -> dict[str, Any]:
