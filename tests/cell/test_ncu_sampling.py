@@ -43,6 +43,7 @@ def test_strata_of_a_trace(tmp_path: Path) -> None:
     assert [stratum.name for stratum in plan.strata[:2]] == [WGRAD, ADD]
     adds = plan.strata[1]
     assert adds.launches_per_step == 2
+    assert adds.function == "vectorized_elementwise_kernel"
     # 4 and 6 us: (39.2 * 0.2)^2 = 61.5, cut to the two of a step
     assert (adds.planned, adds.weight) == (2, 1.0)
     assert adds.spread == pytest.approx(0.2)

@@ -147,7 +147,7 @@ def folder_of(results: Path, cell: Mapping[str, Any]) -> Path:
     """Return where a stage's raw files lie: ``results/cells/{gpu}/{config}/r{repeat}/{stage}-{key}``."""
     document = cell["document"]
     place = results / "cells" / document["gpu"]["name"] / cell["labels"]["config"] / f"r{document['repeat']}"
-    return place / f"{document['stage']}-{cell['key']}"
+    return Path(place / f"{document['stage']}-{cell['key']}")
 
 
 @cache

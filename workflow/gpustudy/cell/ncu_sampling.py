@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gpustudy.cell.ncu_census import Census, CensusLaunch
+from gpustudy.cell.ncu_compare import function_name
 
 Z_95 = 1.96
 """Two-sided 95 % quantile of the normal distribution."""
@@ -28,10 +29,11 @@ class Stratum:
     """Launches that do the same work.
 
     Attributes:
-        name: demangled name of the kernel.
+        name: demangled name of the kernel, as the census trace has it.
+        function: its function name alone, as ncu has it too (demanglers spell template arguments differently).
         grid: blocks in x, y, z.
         block: threads in x, y, z.
-        shared_memory_bytes: per block.
+        shared_memory_bytes: per block, static and dynamic.
         launches_per_step: how many a step makes: the count that weights stand for.
         phases: launches per step in each phase.
         mean_ns: mean duration in the census.
@@ -41,6 +43,7 @@ class Stratum:
     """
 
     name: str
+    function: str
     grid: tuple[int, ...]
     block: tuple[int, ...]
     shared_memory_bytes: int
@@ -133,6 +136,7 @@ def _stratum(launches: list[CensusLaunch], steps: int, most: int | None) -> Stra
         phases[launch.phase] += 1 / steps
     return Stratum(
         name=first.name,
+        function=function_name(first.name),
         grid=first.grid,
         block=first.block,
         shared_memory_bytes=first.shared_memory_bytes,
