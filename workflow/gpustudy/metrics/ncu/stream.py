@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gpustudy.metrics.ncu.batch import NUMBER, WHOLE, Batch
+from gpustudy.metrics.ncu.batch import NO_VALUE, NUMBER, WHOLE, Batch
 from gpustudy.metrics.schemas import Identity, arrow_schema
 
 
@@ -64,5 +64,5 @@ def value_columns(batch: Batch, report: str) -> dict[str, Any]:
         "correlation": strings.take(pa.array(rows.correlation, mask=rows.correlation < 0)),
         "value": pa.array(rows.value, mask=rows.kind != NUMBER),
         "unit": pa.array(batch.units, type=pa.string()).take(pa.array(rows.metric)),
-        "text": strings.take(pa.array(rows.text, mask=rows.text < 0)),
+        "text": strings.take(pa.array(rows.text, mask=(rows.text < 0) | (rows.kind == NO_VALUE))),
     }

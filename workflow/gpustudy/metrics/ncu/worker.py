@@ -154,13 +154,20 @@ class Reader:
         found = list(map(action.metric_by_name, names))
         kinds = list(map(metric.kind, found))
         values = list(map(metric.as_double, found))
+        counts = list(map(metric.num_instances, found))
         texts = [-1] * len(names)
-        for index, (kind, value) in enumerate(zip(kinds, values)):  # noqa: B905 - equal by construction, and hot
+        for index, (kind, value) in enumerate(zip(kinds, values, strict=True)):
             if kind == self._text_kind or value >= _EXACT:
                 texts[index] = self._text(found[index], kind, value)
-        row_kinds = [self._row_kinds.get(kind, NO_VALUE) for kind in kinds]
-        self.rows.extend(position, numbers, row_kinds, values, texts)
-        for index, count in enumerate(map(metric.num_instances, found)):
+        known = zip(kinds, map(metric.has_value, found), strict=True)
+        row_kinds = [self._row_kinds.get(kind, NO_VALUE) if has_value else NO_VALUE for kind, has_value in known]
+        if NO_VALUE in row_kinds:  # a metric that has nothing but instances has no row for the whole
+            kept = [i for i, (kind, count) in enumerate(zip(row_kinds, counts, strict=True)) if kind or not count]
+            row_kinds, values, texts = ([column[i] for i in kept] for column in (row_kinds, values, texts))
+            self.rows.extend(position, array("I", [numbers[i] for i in kept]), row_kinds, values, texts)
+        else:
+            self.rows.extend(position, numbers, row_kinds, values, texts)
+        for index, count in enumerate(counts):
             if count:
                 self._read_instances(position, numbers[index : index + 1], found[index], count)
 
@@ -174,7 +181,10 @@ class Reader:
         if metric.has_correlation_ids():
             ids = metric.correlation_ids()
             labels = [self.rows.string(self._label(ids, instance)) for instance in range(count)]
-        row_kinds = [self._row_kinds.get(kind, NO_VALUE) for kind in kinds]
+        row_kinds = [
+            self._row_kinds.get(kind, NO_VALUE) if metric.has_value(instance) else NO_VALUE
+            for instance, kind in enumerate(kinds)
+        ]
         self.rows.extend(position, number * count, row_kinds, values, texts, labels)
 
     def _text(self, metric: Any, kind: int, value: float, *instance: int) -> int:

@@ -1,0 +1,244 @@
+"""Reports through NVIDIA's reader: every field as the reader gives it, and every failure of the reader told."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpustudy.base.errors import UserError
+from gpustudy.metrics.ncu import report as report_module
+from gpustudy.metrics.ncu import worker
+from gpustudy.metrics.ncu.batch import NO_VALUE, NUMBER, TEXT, Batch
+from gpustudy.metrics.ncu.container import walk_whole
+from gpustudy.metrics.ncu.report import read_report
+from gpustudy.metrics.ncu.units import to_base
+from tests.metrics.ncu import report_builder as build
+from tests.metrics.ncu.report_builder import Estimate, Kernel
+from tests.metrics.ncu.test_container import REPORTS
+
+HUGE = 2**63 + 12345  # an integer that float64 rounds
+
+KERNEL = Kernel(
+    grid=(4, 2, 1),
+    metrics={
+        "gpu__time_duration.sum": 1234.5,
+        "smsp__inst_executed.sum": HUGE,
+        "sass__inst_executed_per_opcode": (30, {"FFMA": 20, "HMMA": 10}),
+        "launch__func_cache_config": "CachePreferNone",
+        "sm__cycles_active.avg": math.nan,
+    },
+    rules=(Estimate(speedup=12.5), Estimate(rule="Local", speedup=60.0, speedup_kind=1), Estimate(rule="None")),
+    ranges=("gpustudy.step", "gpustudy.forward"),
+)
+
+
+def values(batch: Batch) -> dict[tuple[int, str, int], tuple[Any, ...]]:
+    """(launch, metric, instance) -> (kind, value, text, correlation, unit)."""
+
+    def text(index: int) -> str | None:
+        return None if index < 0 else batch.strings[index]
+
+    return {
+        (int(row.launch), batch.metrics[row.metric], int(row.instance)): (
+            int(row.kind),
+            float(row.value),
+            text(row.text),
+            text(row.correlation),
+            batch.units[row.metric],
+        )
+        for row in _rows(batch)
+    }
+
+
+def _rows(batch: Batch) -> Iterator[Any]:
+    kind = type(batch.columns)
+    for row in zip(*batch.columns, strict=True):
+        yield kind(*row)
+
+
+@pytest.fixture
+def crafted(tmp_path: Path) -> Path:
+    second = Kernel(mangled="_Z1kv", demangled="k()", grid=(1, 1, 1), process=(99, "node2", "worker"))
+    return build.write(tmp_path / "crafted.ncu-rep", [KERNEL, second])
+
+
+def test_a_launch_has_all_its_facts(crafted: Path) -> None:
+    (batch,) = read_report(walk_whole(crafted))
+    first, second = batch.launches
+    assert (first.name, first.mangled_name) == ("saxpy(int, float, float *)", "_Z5saxpyifPf")
+    assert (first.position, first.kind, first.grid, first.block) == (0, "kernel", (4, 2, 1), (128, 1, 1))
+    assert (first.process_id, first.process, first.host) == (4242, "/usr/bin/python3.11", "10.0.0.7")
+    assert (first.device, first.compute_capability, first.architecture) == ("Crafted A100", "8.0", "sm_80")
+    assert (first.context, first.stream, first.registers_per_thread) == (1, 7, 32)
+    assert first.shared_memory_bytes == 1024 + 2048
+    assert first.nvtx == "gpustudy.step/gpustudy.forward"
+    assert (second.position, second.process_id, second.host, second.nvtx) == (1, 99, "node2", None)
+
+
+def test_values_keep_their_precision_their_instances_and_their_texts(crafted: Path) -> None:
+    (batch,) = read_report(walk_whole(crafted))
+    found = values(batch)
+    assert found[0, "gpu__time_duration.sum", -1] == (NUMBER, 1234.5, None, None, "ns")
+    assert found[0, "smsp__inst_executed.sum", -1] == (NUMBER, float(HUGE), str(HUGE), None, "inst")
+    assert found[0, "launch__func_cache_config", -1][:3] == (TEXT, 0.0, "CachePreferNone")
+    opcodes = [found[0, "sass__inst_executed_per_opcode", instance] for instance in (-1, 0, 1)]
+    assert [(value, label) for _, value, _, label, _ in opcodes] == [(30.0, None), (20.0, "FFMA"), (10.0, "HMMA")]
+    assert math.isnan(found[0, "sm__cycles_active.avg", -1][1])
+    assert (1, "gpu__time_duration.sum", -1) not in found
+
+
+def test_rules_carry_their_estimate_and_its_kind(crafted: Path) -> None:
+    (batch,) = read_report(walk_whole(crafted))
+    assert [(rule.position, rule.rule, rule.speedup, rule.speedup_kind) for rule in batch.rules] == [
+        (0, "CPIStall", 12.5, "global"),
+        (0, "Local", 60.0, "local"),
+        (0, "None", None, None),
+    ]
+    assert batch.rules[0].title == "Long Scoreboard Stalls"
+
+
+def test_only_the_metrics_asked_for_are_read(crafted: Path) -> None:
+    (batch,) = read_report(walk_whole(crafted), ["gpu__time_duration.sum", "absent__metric.sum"])
+    assert set(values(batch)) == {(0, "gpu__time_duration.sum", -1)}
+    assert batch.launches[0].registers_per_thread == 32
+
+
+def test_a_report_read_in_parts_gives_what_it_gives_whole(crafted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (whole,) = read_report(walk_whole(crafted))
+    monkeypatch.setattr(report_module, "_PART_BYTES", 1)
+    parts = list(read_report(walk_whole(crafted)))
+    assert len(parts) == 2
+    assert [launch for part in parts for launch in part.launches] == whole.launches
+    joined = {
+        (part.launches[launch].position, metric, instance): content
+        for part in parts
+        for (launch, metric, instance), content in values(part).items()
+    }
+    assert repr(sorted(joined.items())) == repr(sorted(values(whole).items()))
+
+
+@pytest.mark.parametrize(
+    ("script", "sentence"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGABRT)", "ended with signal SIGABRT on launches 0 to 1"),
+        ("raise RuntimeError('no such chip')", r"exit code 1 .*\(RuntimeError: no such chip\)"),
+        (f"import sys; sys.exit({worker.EXIT_NO_READER})", "not installed here: run 'pip install ncu-report'"),
+    ],
+)
+def test_a_reader_that_fails_is_one_sentence(
+    crafted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, sentence: str
+) -> None:
+    stand_in = tmp_path / "worker.py"
+    stand_in.write_text(script)
+    monkeypatch.setattr(worker, "__file__", str(stand_in))
+    with pytest.raises(UserError, match=sentence):
+        list(read_report(walk_whole(crafted)))
+
+
+def test_a_reader_that_hangs_is_ended(crafted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in = tmp_path / "worker.py"
+    stand_in.write_text("import time; time.sleep(60)")
+    monkeypatch.setattr(worker, "__file__", str(stand_in))
+    monkeypatch.setattr(report_module, "_SECONDS_PER_PART", 0.2)
+    with pytest.raises(UserError, match="did not end within"):
+        list(read_report(walk_whole(crafted)))
+
+
+def test_the_worker_imports_nothing_but_the_reader(crafted: Path) -> None:
+    """Older readers crash beside pandas or pyarrow, so the process must not even be able to see our package."""
+    request = json.dumps({"report": str(crafted), "metrics": []})
+    code = (
+        f"import sys, runpy; sys.argv = ['worker']\n"
+        f"try: runpy.run_path({worker.__file__!r}, run_name='__main__')\n"
+        "except SystemExit: pass\n"
+        "print(sorted(n for n in sys.modules if n.split('.')[0] in ('gpustudy', 'numpy', 'pandas', 'pyarrow')),"
+        " file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", code], input=request, capture_output=True, text=True)
+    assert done.stderr.strip() == "[]"
+
+
+_REFERENCE = """
+import json, sys, ncu_report
+out = []
+for number in range(len(context := ncu_report.load_report(sys.argv[1]))):
+    for action in context[number]:
+        metrics = {}
+        for name in action.metric_names():
+            metric = action.metric_by_name(name)
+            labels = metric.correlation_ids() if metric.has_correlation_ids() else None
+            metrics[name] = [
+                metric.unit(),
+                metric.value() if metric.has_value() else None,
+                [[metric.value(i) if metric.has_value(i) else None, None if labels is None else labels.value(i)]
+                 for i in range(metric.num_instances())],
+            ]
+        rules = [[r["section_identifier"], r["rule_identifier"], r["rule_message"]["title"],
+                  r["rule_message"]["message"], r.get("speedup_estimation", {}).get("speedup")]
+                 for r in action.rule_results_as_dicts()]
+        names = [action.name(base) for base in (action.NameBase_DEMANGLED, action.NameBase_MANGLED)]
+        out.append([names, metrics, rules])
+json.dump(out, sys.stdout)
+"""
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_real_reports_equal_what_the_reader_gives_field_by_field(shared_data: Path, name: str) -> None:
+    path = shared_data / "ncu" / name
+    reference = json.loads(subprocess.run([sys.executable, "-c", _REFERENCE, str(path)], capture_output=True).stdout)
+    batches = list(read_report(walk_whole(path)))
+    launches = [launch for batch in batches for launch in batch.launches]
+    assert [[launch.name, launch.mangled_name] for launch in launches] == [names for names, _, _ in reference]
+    compared = 0
+    for batch in batches:
+        found = values(batch)
+        for index, launch in enumerate(batch.launches):
+            _, metrics, rules = reference[launch.position]
+            assert _rules_of(batch, launch.position) == rules
+            mine = {key[1:]: content for key, content in found.items() if key[0] == index}
+            expected = _expected(metrics)
+            assert set(mine) == set(expected)
+            for key, content in mine.items():
+                _compare(content, expected[key], metrics[key[0]][0])
+                compared += 1
+    assert compared > 200 * len(reference)
+
+
+def _rules_of(batch: Batch, position: int) -> list[list[Any]]:
+    return [
+        [rule.section, rule.rule, rule.title or "", rule.message, rule.speedup]
+        for rule in batch.rules
+        if rule.position == position
+    ]
+
+
+def _expected(metrics: dict[str, Any]) -> dict[tuple[str, int], tuple[Any, Any]]:
+    rows: dict[tuple[str, int], tuple[Any, Any]] = {}
+    for name, (_, whole, instances) in metrics.items():
+        if whole is not None or not instances:
+            rows[name, -1] = (whole, None)
+        rows |= {(name, index): (value, label) for index, (value, label) in enumerate(instances)}
+    return rows
+
+
+def _compare(content: tuple[Any, ...], expected: tuple[Any, Any], unit: str) -> None:
+    kind, value, text, correlation, own_unit = content
+    wanted, label = expected
+    assert correlation == (None if label is None else str(label))
+    if wanted is None:
+        assert kind == NO_VALUE
+    elif isinstance(wanted, str):
+        assert (kind, text) == (TEXT, wanted)
+    else:
+        assert kind == NUMBER
+        assert value == float(wanted) or (math.isnan(value) and math.isnan(wanted))
+        assert text is None or int(text) == wanted
+    if unit:
+        assert own_unit == to_base(unit)[0]
