@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from gpustudy.base.kernel_names import function_name
 from gpustudy.cell.ncu_census import read_census
-from gpustudy.cell.ncu_compare import compare_names, function_name, is_same_name
+from gpustudy.cell.ncu_compare import compare_names, is_same_name
 from tests.cell.ncu_trace import ADD, FORWARD_CONV, REDUCE, WGRAD, training_trace
 
 ALL_NAMES = [

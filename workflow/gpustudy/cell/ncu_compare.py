@@ -6,16 +6,14 @@ parameters, and cuts long ones; the report has them whole and is compared stratu
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from gpustudy.base.kernel_names import function_name
 from gpustudy.cell.ncu_census import Census
 from gpustudy.cell.ncu_log import CUT_MARK
-
-_ANONYMOUS = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}")
 
 
 @dataclass(frozen=True)
@@ -51,26 +49,6 @@ class NameComparison:
     def as_json(self) -> dict[str, Any]:
         """Return the comparison as JSON values."""
         return asdict(self)
-
-
-def function_name(demangled: str) -> str:
-    """Return the function's name in a demangled kernel name, as ncu's log writes it.
-
-    ``void at::native::(anonymous namespace)::reduce_kernel<512, 1>(int)`` gives ``reduce_kernel``.
-    """
-    text = _ANONYMOUS.sub("", demangled).replace("->", "")
-    kept, depth = [], 0
-    for character in text:
-        if character == "<":
-            depth += 1
-        elif character == ">":
-            depth = max(0, depth - 1)
-        elif depth == 0:
-            if character == "(":
-                break
-            kept.append(character)
-    words = "".join(kept).split()
-    return words[-1].split("::")[-1] if words else demangled
 
 
 def is_same_name(profiled: str, function: str) -> bool:

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from gpustudy.base.kernel_names import function_name
 from gpustudy.cell.ncu_census import Census, CensusLaunch
-from gpustudy.cell.ncu_compare import function_name
 
 Z_95 = 1.96
 """Two-sided 95 % quantile of the normal distribution."""
