@@ -34,14 +34,14 @@ def export(effective: Effective, file: Path, gpus: Iterable[str] = ("a100",), *,
 def look(effective: Effective, file: Path) -> list[Arrival]:
     """What importing would do."""
     with open_archive(file) as archive:
-        return arrivals(effective, archive, check_archive(archive))
+        return arrivals(effective, check_archive(archive))
 
 
 def take(effective: Effective, file: Path, *, force: bool = False) -> list[Arrival]:
     """Import, and return what was written."""
     with open_archive(file) as archive:
         contents = check_archive(archive)
-        return land(effective, archive, contents, arrivals(effective, archive, contents), replace=force)
+        return land(effective, archive, contents, arrivals(effective, contents), replace=force)
 
 
 def check(file: Path) -> Contents:

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpustudy.archive.folder import Archive
-from gpustudy.archive.manifest import Manifest, Member, read_json, read_manifest
-from gpustudy.archive.names import StageFolder, stage_folders
+from gpustudy.archive.history import parse_history
+from gpustudy.archive.manifest import Manifest, Member, read_bytes, read_json, read_manifest
+from gpustudy.archive.names import ACCEPTED, HISTORY, StageFolder, stage_folders
 from gpustudy.base.canonical import key_of
 from gpustudy.base.errors import UserError
 from gpustudy.base.progress import Progress
 from gpustudy.base.status import STATUS_FILE
+from gpustudy.study.acceptances import Acceptance, parse_acceptances
 from gpustudy.study.paths import CELLS, METRICS_FILE
 
 CELL_FILE = "cell.json"
@@ -38,14 +40,23 @@ class ArchivedStage:
 
 @dataclass(frozen=True)
 class Contents:
-    """An archive whose every byte was checked."""
+    """An archive whose every byte was checked.
+
+    Attributes:
+        manifest: its manifest.
+        stages: its stages, raw files of each cell before its tables.
+        acceptances: its records of accepted results; only those whose old result it also brings.
+        history: where it says that its results came from.
+    """
 
     manifest: Manifest
     stages: tuple[ArchivedStage, ...]
+    acceptances: tuple[Acceptance, ...]
+    history: tuple[dict[str, Any], ...]
 
 
 def check_archive(archive: Archive) -> Contents:
-    """Check a whole archive and return what it holds, raw files of each cell before its tables.
+    """Check a whole archive and return what it holds.
 
     Raises:
         UserError: naming the first member that is wrong.
@@ -57,7 +68,25 @@ def check_archive(archive: Archive) -> Contents:
         check_member(archive, name, member)
         progress.step(done)
     stages = tuple(_stage(archive, manifest, folder, folders[folder]) for folder in sorted(folders))
-    return Contents(manifest, stages)
+    acceptances = parse_acceptances(_text(archive, manifest, ACCEPTED), f"{archive.name}: {ACCEPTED}")
+    history = parse_history(_text(archive, manifest, HISTORY), f"{archive.name}: {HISTORY}")
+    brought = {(*place(stage.folder), key) for stage in stages for key in (stage.folder.key, stage.cell_file["key"])}
+    kept = tuple(
+        record
+        for record in acceptances
+        if (record.gpu, record.config, record.repeat, record.stage, record.old) in brought
+    )
+    return Contents(manifest, stages, kept, tuple(history))
+
+
+def place(folder: StageFolder) -> tuple[str, str, int, str]:
+    """Return gpu, config, repeat and stage of a folder."""
+    return folder.gpu, folder.config, folder.repeat, folder.stage
+
+
+def _text(archive: Archive, manifest: Manifest, member: str) -> str:
+    """Return a member that is text; none where the archive has no such member."""
+    return read_bytes(archive, member).decode("utf-8", errors="replace") if member in manifest.members else ""
 
 
 def check_member(archive: Archive, name: str, member: Member) -> None:

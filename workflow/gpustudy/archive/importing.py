@@ -6,21 +6,21 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gpustudy.archive.check import ArchivedStage, Contents, wrong
 from gpustudy.archive.folder import Archive
-from gpustudy.archive.history import add_events, event, parse_history, remember_archive
-from gpustudy.archive.manifest import read_bytes, total_bytes
-from gpustudy.archive.names import ACCEPTED, HISTORY, StageFolder
+from gpustudy.archive.history import add_events, event, remember_archive
+from gpustudy.archive.manifest import total_bytes
+from gpustudy.archive.names import StageFolder
 from gpustudy.base.atomic import atomic_directory
 from gpustudy.base.errors import UserError
 from gpustudy.base.progress import Progress
 from gpustudy.base.status import STATUS_FILE
-from gpustudy.study.acceptances import Acceptance, parse_acceptances, write_acceptances
+from gpustudy.study.acceptances import Acceptances, write_acceptances
 from gpustudy.study.aside import move_aside
 from gpustudy.study.cells import Cell, Keys
 from gpustudy.study.differences import TABLES_EDITED, differences
@@ -54,9 +54,9 @@ class Arrival:
         return f"{self.stage.folder}: {self.meaning}{why}, {self.presence}"
 
 
-def arrivals(effective: Effective, archive: Archive, contents: Contents) -> list[Arrival]:
+def arrivals(effective: Effective, contents: Contents) -> list[Arrival]:
     """Say for every stage of a checked archive what it means to this study and what importing it would do."""
-    accepted = list(archived_acceptances(archive, contents))
+    accepted = contents.acceptances
     present = Keys(effective).acceptances
     # A record holds only beside its old result, which is not here yet: take its word for what would be here.
     promised = {(record.gpu, record.config, record.repeat, record.stage, record.old) for record in accepted}
@@ -67,7 +67,7 @@ def arrivals(effective: Effective, archive: Archive, contents: Contents) -> list
 class _ArrivingKeys(Keys):
     """Keys as they will be once an archive's accepted results are here."""
 
-    def __init__(self, effective: Effective, promised: set[tuple[Any, ...]], acceptances: Any) -> None:
+    def __init__(self, effective: Effective, promised: set[tuple[Any, ...]], acceptances: Acceptances) -> None:
         super().__init__(effective, acceptances=acceptances)
         self._promised = promised
 
@@ -129,19 +129,6 @@ def _made_from(metrics: bytes) -> str | None:
         return None
 
 
-def archived_acceptances(archive: Archive, contents: Contents) -> Iterator[Acceptance]:
-    """Yield the archive's records of accepted results; only those whose old result it also brings."""
-    if ACCEPTED not in contents.manifest.members:
-        return
-    text = read_bytes(archive, ACCEPTED).decode("utf-8", errors="replace")
-    brought = {(stage.folder, stage.cell_file["key"]) for stage in contents.stages}
-    places = {(place.gpu, place.config, place.repeat, place.stage, key) for place, key in brought}
-    places |= {(place.gpu, place.config, place.repeat, place.stage, place.key) for place, _ in brought}
-    for record in parse_acceptances(text, f"{archive.name}: {ACCEPTED}"):
-        if (record.gpu, record.config, record.repeat, record.stage, record.old) in places:
-            yield record
-
-
 def land(
     effective: Effective, archive: Archive, contents: Contents, found: Iterable[Arrival], *, replace: bool
 ) -> list[Arrival]:
@@ -169,7 +156,7 @@ def land(
     for done, arrival in enumerate(planned, start=1):
         _land_one(effective.results, archive, contents, arrival, stamp)
         progress.step(done, str(arrival.stage.folder))
-    _merge_records(effective, archive, contents, planned, different)
+    _merge_records(effective, archive.name, contents, planned, different)
     return planned
 
 
@@ -202,21 +189,17 @@ def _require_room(results: Path, archive: Archive, contents: Contents, planned: 
 
 
 def _merge_records(
-    effective: Effective, archive: Archive, contents: Contents, landed: list[Arrival], different: list[Arrival]
+    effective: Effective, name: str, contents: Contents, landed: list[Arrival], different: list[Arrival]
 ) -> None:
-    results, manifest = effective.results, contents.manifest
+    results, identity = effective.results, contents.manifest.identity
     present = Keys(effective).acceptances
-    merged = present.with_more(archived_acceptances(archive, contents))
+    merged = present.with_more(contents.acceptances)
     if merged != present:
         write_acceptances(results, merged)
-    carried: list[dict[str, Any]] = []
-    if HISTORY in manifest.members:
-        text = read_bytes(archive, HISTORY).decode("utf-8", errors="replace")
-        carried = list(parse_history(text, f"{archive.name}: {HISTORY}"))
     replaced = [arrival.stage.folder.path for arrival in different]
-    own = event("import", manifest.identity, archive.name, effective.site, len(landed), replaced)
-    add_events(results, [*carried, own])
-    remember_archive(results, manifest.identity, archive.name, (stage.folder.path for stage in contents.stages))
+    own = event("import", identity, name, effective.site, len(landed), replaced)
+    add_events(results, [*contents.history, own])
+    remember_archive(results, identity, name, (stage.folder.path for stage in contents.stages))
     if different:
         # Their keys say nothing of a content that was replaced: let every figure be drawn anew.
         shutil.rmtree(results / MARKERS, ignore_errors=True)

@@ -193,7 +193,8 @@ class ZipArchive:
         position = self._size - tail_bytes + found
         if _IN_ZIP64_32 in (length, start) or count == _IN_ZIP64_16:
             start, length, count, position = self._end_of_directory_64(position)
-        if (disk, start_disk) != (0, 0) or start + length != position:
+        ends_the_file = found + _END.size == len(tail)
+        if (disk, start_disk) != (0, 0) or start + length != position or not ends_the_file:
             raise self._broken("is truncated, or has bytes before or after it")
         if count > MAX_MEMBERS:
             raise self._broken(f"has {count} members, more than the {MAX_MEMBERS} that are allowed")

@@ -122,7 +122,7 @@ def _import(arguments: argparse.Namespace) -> int:
     effective = effective_of(arguments)
     with local_archive(arguments.file) as path, open_archive(path) as archive:
         contents = check_archive(archive)
-        found = arrivals(effective, archive, contents)
+        found = arrivals(effective, contents)
         if not arguments.dry_run:
             _claim(effective, found)
             land(effective, archive, contents, found, replace=arguments.replace)
@@ -200,7 +200,7 @@ def _list_archive(arguments: argparse.Namespace) -> int:
 
     with local_archive(arguments.file) as path, open_archive(path) as archive:
         contents = check_archive(archive)
-        found = arrivals(effective_of(arguments), archive, contents)
+        found = arrivals(effective_of(arguments), contents)
     identity, about = contents.manifest.identity, contents.manifest.about
     if arguments.json:
         print_json({**about, "archive": identity, "stages": [_arrival_json(arrival) for arrival in found]})
