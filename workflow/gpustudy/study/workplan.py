@@ -138,7 +138,8 @@ class Workplan:
             places = [name for name, site in self.study.sites.items() if gpu in site.gpus] or ["no site yet"]
             notes.append(
                 f"{gpu} is foreign at site {self.site}: {_by_state(states)}. "
-                f"Measure it at {' or '.join(places)}, then bring results/cells/{gpu} and results/metrics/{gpu} here."
+                f"Measure it at {' or '.join(places)}, 'gpustudy archive export FILE --gpu {gpu}' there, and "
+                "'gpustudy archive import FILE' here."
             )
         return notes
 

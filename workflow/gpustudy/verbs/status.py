@@ -18,6 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the matrix."""
+    from gpustudy.archive.garbage import old_results
     from gpustudy.study.cells import Cell, Keys
     from gpustudy.study.states import survey
 
@@ -45,19 +46,23 @@ def run(arguments: argparse.Namespace) -> int:
         )
         return 0
     print("\n".join(_matrix(seen, arguments.gpu)))
+    old = old_results(effective, seen)
+    if old:
+        size = sum(garbage.size for garbage in old)
+        print(f"Old results that nothing needs: {size / 1e6:.1f} MB in {len(old)} folders ('gpustudy gc' lists them).")
     return 0
 
 
 def _matrix(seen: Survey, chosen: list[str]) -> list[str]:
     gpus = [gpu for gpu in seen.study.gpus if not chosen or gpu in chosen]
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    for state in seen.cells:
+        word = f"{state.state}{' (accepted)' if state.accepted else ''}"
+        counts.setdefault((state.gpu, state.config), Counter())[word] += 1
     rows = [["", *seen.study.configs]]
     for gpu in gpus:
-        row = [gpu]
-        for config in seen.study.configs:
-            states = [state for state in seen.cells if (state.gpu, state.config) == (gpu, config)]
-            counts = Counter(f"{state.state}{' (accepted)' if state.accepted else ''}" for state in states)
-            row.append(", ".join(f"{number} {name}" for name, number in counts.items()))
-        rows.append(row)
+        words = [counts[gpu, config] for config in seen.study.configs]
+        rows.append([gpu, *(", ".join(f"{number} {name}" for name, number in word.items()) for word in words)])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     reasons = {state.reason for state in seen.cells if state.reason and state.gpu in gpus}
