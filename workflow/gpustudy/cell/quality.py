@@ -111,12 +111,13 @@ def _average(job: Job) -> dict[str, Tensor]:
 def _write_samples(
     path: Path, samples: npt.NDArray[np.float32], volumes: PreparedVolumes, cases: list[int], seeds: list[int]
 ) -> None:
-    """Write the samples with all that their judging needs: masks, tissue labels, cases, seeds, affine."""
+    """Write the samples with all that their judging needs: the real volumes of the same cases, masks, tissue labels, cases, seeds, affine."""
     manifest = volumes.manifest
     with atomic_path(path) as temporary:
         np.savez(
             temporary,
             samples=samples,
+            real=volumes.images[cases],
             masks=volumes.masks[cases],
             labels=np.load(volumes.directory / "labels.npy", mmap_mode="r")[cases],
             case_ids=np.array([manifest["cases"][case] for case in cases]),
