@@ -42,9 +42,12 @@ class Checkout:
 
     def environment(self, **extra: str) -> dict[str, str]:
         """Return an environment in which nothing but this copy's package is seen."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("GPUSTUDY_", "PYTEST_"))}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(("GPUSTUDY_", "PYTEST_"))
+        }
         environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
         environment["PYTHONPATH"] = str(self.root / "workflow")
+        environment["TMPDIR"] = str(self.root.parent)  # locks of devices lie there: no waiting for other tests
         return environment | extra
 
     def snakemake(self, *arguments: str, check: bool = True, **extra: str) -> subprocess.CompletedProcess[str]:
