@@ -177,7 +177,7 @@ for number in range(len(context := ncu_report.load_report(sys.argv[1]))):
             metrics[name] = [
                 metric.unit(),
                 metric.value() if metric.has_value() else None,
-                [[metric.value(i) if metric.has_value(i) else None, None if labels is None else labels.value(i)]
+                [[metric.value(i), None if labels is None else labels.value(i)]
                  for i in range(metric.num_instances())],
             ]
         rules = [[r["section_identifier"], r["rule_identifier"], r["rule_message"]["title"],

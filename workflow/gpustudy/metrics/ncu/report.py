@@ -98,8 +98,8 @@ def _read_part(container: Container, part: Part, path: Path, metrics: list[str] 
         )
     if _BROKEN in done.stderr:
         raise UserError(
-            f"{container.path} is damaged inside launches {part.first} to {part.last - 1} (NVIDIA's reader cannot parse "
-            "one of them): copy or profile it again."
+            f"{container.path} is damaged inside launches {part.first} to {part.last - 1} (NVIDIA's reader cannot "
+            "parse one of them): copy or profile it again."
         )
     return done.stdout
 

@@ -181,10 +181,8 @@ class Reader:
         if metric.has_correlation_ids():
             ids = metric.correlation_ids()
             labels = [self.rows.string(self._label(ids, instance)) for instance in range(count)]
-        row_kinds = [
-            self._row_kinds.get(kind, NO_VALUE) if metric.has_value(instance) else NO_VALUE
-            for instance, kind in enumerate(kinds)
-        ]
+        # Not has_value: for instances it answers at random (2026.3.1 says no to values that as_double gives right).
+        row_kinds = [self._row_kinds.get(kind, NO_VALUE) for kind in kinds]
         self.rows.extend(position, number * count, row_kinds, values, texts, labels)
 
     def _text(self, metric: Any, kind: int, value: float, *instance: int) -> int:
