@@ -20,5 +20,5 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then
     echo "run.sh: '$python' is older than Python 3.10: set PYTHON to a newer one that has torch." >&2
     exit 2
 fi
-export PYTHONPATH="$root/workflow:$root${PYTHONPATH:+:$PYTHONPATH}"
-exec "$python" -m tests.device.session --out "$OUT" "$@"
+export PYTHONPATH="$root/workflow${PYTHONPATH:+:$PYTHONPATH}"
+exec "$python" "$root/tests/device/start.py" --out "$OUT" "$@"

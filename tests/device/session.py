@@ -231,7 +231,3 @@ def _finish(
 def _say(log: TextIO, text: str) -> None:
     print(text, file=sys.stderr, flush=True)
     print(text, file=log, flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

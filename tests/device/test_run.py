@@ -64,6 +64,14 @@ def test_dry_run_makes_the_chain_of_every_config(tmp_path: Path, prepared_folder
     assert len({stages["train"]["key"] for stages in plan["cells"].values()}) == len(CONFIGS)
 
 
+def test_installed_package_named_tests_does_not_matter(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "__init__.py").write_text("raise RuntimeError('another package')")
+    result = run_script("--data", str(tmp_path / "none"), PYTHONPATH=str(tmp_path))
+    assert result.returncode == 2
+    assert "holds no prepared data" in result.stderr
+
+
 def test_absent_interpreter_is_one_sentence(tmp_path: Path) -> None:
     result = run_script(PYTHON="no-such-python")
     assert (result.returncode, result.stdout) == (2, "")

@@ -219,12 +219,15 @@ def _files(place: Workplace, cache_control: str) -> _Files:
 def _run(place: Workplace, command: list[str], files: _Files, note: str) -> RunEnd:
     """Run the command under the watchdog, with a progress line for a person."""
     total = max(1, round(place.plan.planned_launches * place.settings.iterations))
-    progress = Progress(place.job.cell.label, total, "launch")
+    progress, told = Progress(place.job.cell.label, total, "launch"), 0
 
     def look() -> str | None:
+        nonlocal told
         text = _text(files.log)
-        if done := len(parse_log(text).complete):
-            progress.step(min(total, done), note)
+        done = min(total, len(parse_log(text).complete))
+        if done > told:
+            progress.step(done, note)
+            told = done
         killing = killing_row(text + _text(files.output))
         return killing.name if killing else None
 
