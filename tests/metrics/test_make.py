@@ -26,6 +26,11 @@ def _cells(out: Path) -> dict[tuple[str, ...], dict[str, Any]]:
     return {(row["quantity"], row["kernel_class"] or "", row["phase"] or ""): row for row in rows}
 
 
+def flip_last_byte(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+
 def _made(raw: Path, out: Path) -> dict[tuple[str, ...], dict[str, Any]]:
     make_metrics(raw, out, KEY)
     return _cells(out)
@@ -141,6 +146,7 @@ def test_the_same_raw_files_give_the_same_bytes(tmp_path: Path) -> None:
     ("harm", "message"),
     [
         (lambda raw: (raw / "steps.jsonl").write_text("{}\n"), r"steps\.jsonl is not the file"),
+        (lambda raw: flip_last_byte(raw / "memory.json"), r"memory\.json is not the file"),
         (lambda raw: (raw / "steps.jsonl").unlink(), r"steps\.jsonl is missing"),
         (lambda raw: (raw / "status.json").unlink(), "not a readable status file"),
         (lambda raw: (raw / "status.json").write_text("{"), "not a readable status file"),

@@ -47,10 +47,11 @@ def test_categories_of_old_versions_are_known(tmp_path: Path) -> None:
         host("cudaLaunchKernel", 1, 1, category="Runtime", correlation=3),
         kernel("k", 3, 9, 1, category="Kernel"),
         kernel("Memcpy HtoD", 4, 19, 1, category="Memcpy"),
+        kernel("Memset (Device)", 5, 29, 1, category="Memset"),
         host("python", 0, 5, category="python_function"),
     ]
     trace = read_trace(write_trace(tmp_path / "t.json", events))
-    assert [len(held) for held in (trace.operators, trace.calls, trace.device)] == [1, 1, 2]
+    assert [len(held) for held in (trace.operators, trace.calls, trace.device)] == [1, 1, 3]
 
 
 def test_the_device_is_named(tmp_path: Path) -> None:
