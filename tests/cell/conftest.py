@@ -50,7 +50,11 @@ WORKLOADS: dict[str, dict[str, Any]] = {
     },
     "quality": {"model": MODEL, "diffusion": {"timesteps": 250}, "quality": {"samples": 2, "ddim_steps": 3, "seed": 7}},
 }
-PREVIOUS = {"train": None, "census": {"stage": "train", "key": "a" * 12}, "quality": {"stage": "train", "key": "a" * 12}}
+PREVIOUS = {
+    "train": None,
+    "census": {"stage": "train", "key": "a" * 12},
+    "quality": {"stage": "train", "key": "a" * 12},
+}
 
 
 @pytest.fixture(scope="session")

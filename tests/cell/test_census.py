@@ -54,14 +54,18 @@ def test_each_step_holds_its_phases_once_per_micro_batch(events: list[dict[str, 
     steps = named(events, "gpustudy.step")
     assert len(steps) == 2
     for step in steps:
-        counts = {name: len(inside(named(events, f"gpustudy.{name}"), step)) for name in ("data", "forward", "backward")}
+        counts = {
+            name: len(inside(named(events, f"gpustudy.{name}"), step)) for name in ("data", "forward", "backward")
+        }
         assert counts == {"data": 2, "forward": 2, "backward": 2}  # accumulation 2
         assert len(inside(named(events, "gpustudy.optimiser"), step)) == 1
 
 
 def test_self_times_sum_to_the_step(events: list[dict[str, Any]]) -> None:
     for step in named(events, "gpustudy.step"):
-        kept = [e for e in inside(events, step) if e.get("cat") in ("cpu_op", "user_annotation") and e["tid"] == step["tid"]]
+        kept = [
+            e for e in inside(events, step) if e.get("cat") in ("cpu_op", "user_annotation") and e["tid"] == step["tid"]
+        ]
         kept.sort(key=lambda e: (e["ts"], -e["dur"]))
         total, open_events = 0.0, []
         self_times = {id(e): e["dur"] for e in kept}

@@ -57,6 +57,7 @@ class Cell:
     Attributes:
         key: the stage's key.
         config_name: label of the config, for messages only.
+        source_files: digest of each source alone, for messages only; may be empty.
         stage: name of the stage.
         gpu: the device.
         optimisations: names, in the config's order.
@@ -70,6 +71,7 @@ class Cell:
 
     key: str
     config_name: str
+    source_files: dict[str, str]
     stage: str
     gpu: Gpu
     optimisations: tuple[str, ...]
@@ -107,6 +109,7 @@ def read_cell(path: Path, stage: str) -> Cell:
         cell = Cell(
             key=content["key"],
             config_name=content["labels"]["config"],
+            source_files=content["labels"].get("source_files", {}),
             stage=document["stage"],
             gpu=Gpu(**(gpu | {"null_control": tuple(gpu["null_control"])})),
             optimisations=tuple(document["config"]["optimisations"]),
@@ -155,9 +158,17 @@ def check_sources(cell: Cell, root: Path = _PACKAGE_ROOT) -> None:
         ) from error
     if digest != sources["digest"]:
         raise UserError(
-            f"{cell.path} was planned with other sources (digest {sources['digest'][:12]}, here {digest[:12]}): "
-            "run 'gpustudy plan' and start the cell again."
+            f"{cell.path} was planned with other sources (digest {sources['digest'][:12]}, here {digest[:12]}"
+            f"{_edited_since(cell, root)}): run 'gpustudy plan' and start the cell again."
         )
+
+
+def _edited_since(cell: Cell, root: Path) -> str:
+    """Name the first source that was edited, where the cell's labels hold each file's own digest."""
+    for name, digest in sorted(cell.source_files.items()):
+        if (root / name).exists() and source_digest(root, [name]) != digest:
+            return f"; {name} differs"
+    return ""
 
 
 def check_pins(cell: Cell) -> None:

@@ -26,6 +26,11 @@ from gpustudy.medddpm.switches import read_switches, set_switches
 from gpustudy.medddpm.unet import UNet3D
 
 
+_GRAPHS_PER_FUNCTION = 64
+"""Graphs that TorchDynamo may compile of one function: every stage of the U-Net is the same one with other shapes,
+and recomputed attention splits the network into them. The default of 8 would leave the rest uncompiled."""
+
+
 @dataclass
 class Setup:
     """A run that is being put together; each optimisation changes its part.
@@ -132,8 +137,13 @@ def _missing_bf16(setup: Setup) -> str | None:
 
 
 def _compile(setup: Setup) -> str:
-    setup.network = torch.compile(setup.model)
-    return "network compiled by torch.compile, default mode"
+    import torch._dynamo
+
+    config = torch._dynamo.config
+    limit = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"  # renamed in torch 2.6
+    setattr(config, limit, _GRAPHS_PER_FUNCTION)
+    setup.network = torch.compile(setup.model, dynamic=False)
+    return "network compiled by torch.compile, default mode, a graph per shape"
 
 
 def _verify_compile(setup: Setup, probe: Probe) -> Evidence:

@@ -142,6 +142,7 @@ def open_volumes(cell: Cell, data: Path) -> PreparedVolumes:
 def _check_memory(cell: Cell, settings: TrainSettings, options: TrainOptions, model: UNet3D) -> int:
     """Return the bytes that training is estimated to take; what cannot fit is an outcome, not an error."""
     switches = {name: value for name, value in read_model_switches(model).items() if value is not None}
+    switches.pop("norm_in_float32")  # its form outside autocast cannot run on the estimate's meta device
     estimate = estimate_training(
         cell.workload["model"], settings, options.autocast_dtype, lambda network: set_switches(network, **switches)
     )
