@@ -40,8 +40,8 @@ NAMES = [
 class StageRun:
     """A counters stage that is ready to run."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.out = folder, folder / "out"
+    def __init__(self, folder: Path, data: Path) -> None:
+        self.folder, self.data, self.out = folder, data, folder / "out"
         self.changes: dict[str, Any] = {"stall_timeout_s": 20}
         self.config = "baseline"
 
@@ -50,15 +50,13 @@ class StageRun:
         sections = workload(MODEL)
         sections["counters"] = sections["counters"] | self.changes
         cells = stage_cells(machine, self.config, sections, {"name": "d", "key": "0123456789ab"})
-        data, census = self.folder / "data", self.folder / "census"
-        for place in (data, census):
-            place.mkdir(exist_ok=True)
-        (data / "manifest.json").write_text(json.dumps({"schema": 1, "name": "d", "key": "0123456789ab"}))
+        census = self.folder / "census"
+        census.mkdir(exist_ok=True)
         training_trace().write(census / "trace.json.gz")
         write_status(census, Status("census", cells["census"]["key"], "done"))
         cell = self.folder / "cell.json"
         cell.write_text(json.dumps(cells["counters"]))
-        run_stage("counters", cell, data, self.out, census)
+        run_stage("counters", cell, self.data, self.out, census)
         return read_status(self.out)
 
     def read(self, name: str) -> Any:
@@ -71,12 +69,12 @@ def ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNcu:
 
 
 @pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ncu: FakeNcu) -> StageRun:
+def stage(tmp_path: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch, ncu: FakeNcu) -> StageRun:
     """A stage on a machine that has a driver, as far as the stage can tell."""
     monkeypatch.setattr(counters, "check_driver", lambda: None)
     monkeypatch.setattr(counters, "RETRY_WAIT_S", 0.0)
     monkeypatch.setattr(ncu_watchdog, "POLL_S", 0.05)
-    return StageRun(tmp_path)
+    return StageRun(tmp_path, prepared)
 
 
 def test_good_run_leaves_report_log_command_and_names(stage: StageRun, ncu: FakeNcu) -> None:
@@ -93,6 +91,20 @@ def test_good_run_leaves_report_log_command_and_names(stage: StageRun, ncu: Fake
     assert (run["launches"], run["passes"], run["attempts"], run["exit_code"]) == (5, 45, 1, 0)
     assert list(run["warnings"]) == ["cold-caches"]
     assert command["ncu"]["version"] == "2024.1.1.0"
+
+
+def test_program_below_ncu_follows_the_plan(stage: StageRun, ncu: FakeNcu) -> None:
+    """The whole way but the device: census, plan, a real training below a process named ncu, record, comparison."""
+    stage.changes["stall_timeout_s"] = 120
+    ncu.will({"run": str(Path(__file__).with_name("ncu_window.py")), "report": True})
+    assert stage().state == "done"
+    record = stage.read("profiled.json")
+    assert record["gate"] == "operators"
+    assert record["switches"]["pytorch_defaults"] is False
+    assert all(record["profiled"][phase] > 0 for phase in ("forward", "backward", "optimiser"))
+    (run,) = stage.read("command.json")["runs"]
+    assert run["launches"] == sum(record["profiled"].values())
+    assert "below ncu: step 1/1" in (stage.out / "application.log").read_text()
 
 
 def test_plan_with_weights_is_kept(stage: StageRun, ncu: FakeNcu) -> None:

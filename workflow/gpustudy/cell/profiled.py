@@ -24,7 +24,7 @@ from gpustudy.cell.document import applicable, read_cell
 from gpustudy.cell.ncu_command import HEARTBEAT_FILE, PLAN_FILE, RECORD_FILE, CounterSettings, read_settings
 from gpustudy.cell.ncu_gate import OperatorGate, ProfilerWindow, gated
 from gpustudy.cell.outcomes import Outcome, is_out_of_memory, out_of_memory
-from gpustudy.cell.session import Session, open_session
+from gpustudy.cell.session import SWITCHES_FILE, Session, open_session
 from gpustudy.cell.stages import Job
 
 SESSION_FOLDER = "session"
@@ -60,7 +60,7 @@ def train_profiled(cell_path: Path, data: Path, scratch: Path, window: ProfilerW
     Returns:
         ``gate`` (``operators`` or ``steps``), ``iterations`` profiled and their ``losses``, ``warmup_iterations``
         before them, seconds of both, and for gated steps the operator ``calls`` and how many of them were
-        ``profiled``, by phase.
+        ``profiled``, by phase; the effective ``switches``.
 
     Raises:
         Outcome: out of memory, or an optimisation that this stack lacks.
@@ -76,7 +76,8 @@ def train_profiled(cell_path: Path, data: Path, scratch: Path, window: ProfilerW
     try:
         session = open_session(Job(cell, applied, data, out, None), gate.in_phase)
         with session.trainer:
-            return _train(session, settings, None if plan["quotas"] is None else gate, window)
+            record = _train(session, settings, None if plan["quotas"] is None else gate, window)
+        return record | {"switches": json.loads((out / SWITCHES_FILE).read_text())}
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
