@@ -50,6 +50,12 @@ def test_other_version_than_wanted(ncu_on_path: Any, wanted: str) -> None:
     assert (caught.value.state, caught.value.reason) == ("unavailable", "ncu-version")
 
 
+def test_later_minor_version_is_not_the_wanted_one(ncu_on_path: Any) -> None:
+    ncu_on_path(VERSION_TEXT.replace("2024.1.1.0", "2024.10.0.0"))
+    with pytest.raises(Outcome, match=r"asks for 2024\.1:"):
+        find_ncu("2024.1")
+
+
 def test_absent_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Outcome, match="ncu is not on PATH") as caught:

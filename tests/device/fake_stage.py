@@ -24,6 +24,7 @@ def main() -> int:
     cell = json.loads(arguments.cell.read_text())
     how = json.loads(os.environ.get("FAKE_STAGE", "{}")).get(f"{cell['labels']['config']} {arguments.stage}", "done")
     if how == "hangs":
+        Path(os.environ["FAKE_PID"]).write_text(str(os.getpid()))
         time.sleep(60)
     if how == "breaks":
         print("a dead node")

@@ -209,10 +209,12 @@ def test_time_that_is_over_costs_counters_and_no_timing(
     check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "LEAST_STAGE_S", 1)
+    monkeypatch.setenv("FAKE_PID", str(tmp_path / "pid"))
     code, summary = check(seconds=10, baseline_counters="hangs")
     assert code == 1
     assert all(stages["train"] == stages["census"] == "done" for stages in summary["configs"].values())
     assert summary["configs"]["opt1"]["counters"] == "missing"
     assert summary["seconds"] < 60
+    assert not Path("/proc", (tmp_path / "pid").read_text()).exists()  # nothing is left on the device
     with open_archive(_unpack(tmp_path)) as archive:
         assert len(check_archive(archive).stages) == 4
