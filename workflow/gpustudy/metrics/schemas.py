@@ -170,9 +170,7 @@ TABLES: dict[str, Table] = {
             _REGISTERS,
             _SHARED,
             Column("nvtx", "string", "", "NVTX ranges around the launch, outermost first, joined by /", nullable=True),
-            Column(
-                "lacking", "string", "", "quantities that are null, by reason, as JSON", nullable=True
-            ),
+            Column("lacking", "string", "", "quantities that are null, by reason, as JSON", nullable=True),
         ),
         order=("report", "launch"),
         is_open=True,
@@ -216,9 +214,7 @@ TABLES: dict[str, Table] = {
             Column("score_ns", "float64", "ns", "sum of duration x largest global speed-up", nullable=True),
             Column("score_mean_ns", "float64", "ns", "the same, mean over launches", nullable=True),
             Column("score_share_pct", "float64", "%", "score of the report's total duration", nullable=True),
-            Column(
-                "score_property_ns", "float64", "ns", "the same with property__estimated_speedup", nullable=True
-            ),
+            Column("score_property_ns", "float64", "ns", "the same with property__estimated_speedup", nullable=True),
             Column("largest_local_pct", "float64", "%", "largest local speed-up: no share of time", nullable=True),
             Column("origin", "string", "", "of the speed-ups: report, recomputed, or none"),
             Column("ncu_version", "string", "", "version whose rules these are: formulas change", nullable=True),
