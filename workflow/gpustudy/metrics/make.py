@@ -110,6 +110,9 @@ def _manifest(raw: Path, directory: Path, status: Status, metrics_key: str) -> d
         "metrics_key": metrics_key,
         "state": status.state,
         "reason": status.reason,
+        "detail": status.detail,
+        "null_control": list(status.null_control),
+        "provenance": _provenance(raw),
         "raw": {
             "status_sha256": file_sha256(raw / STATUS_FILE),
             "files": {name: recorded["sha256"] for name, recorded in status.files.items()},
@@ -118,6 +121,18 @@ def _manifest(raw: Path, directory: Path, status: Status, metrics_key: str) -> d
         "files": {name: about for name, about in described.items() if not name.endswith(".parquet")},
         "made_with": {"python": platform.python_version(), "pyarrow": pa.__version__},
     }
+
+
+def _provenance(raw: Path) -> dict[str, Any]:
+    """Return where and with what the raw files were made; empty for a stage that ended before it knew."""
+    path = raw / "provenance.json"
+    if not path.is_file():
+        return {}
+    try:
+        content: dict[str, Any] = json.loads(path.read_text())
+    except ValueError as error:
+        raise UserError(f"{path} is no JSON ({error}): run the stage again.") from error
+    return content
 
 
 def _describe(path: Path) -> dict[str, Any]:
