@@ -18,7 +18,7 @@ EXPECTED = (
     "On a100, default (accepted) takes the same time as baseline, within the noise floor of 2%: 1.00x "
     "(95% interval 1.00x to 1.00x, 3 repeats).",
     "On a100, opt2 converts memory layouts 48 times an iteration, writing 5.00 GiB.",
-    f"On cpu, opt1 and opt12 are unsupported: {TF32_REASON}.",
+    f"On cpu, opt1 and opt12 are unsupported: {TF32_REASON}",
     "On cpu, the class with most of the profiled time is convolution (80% in default, 80% in baseline, 80% in opt2).",
     "On v100, default, baseline, opt1, opt2 and opt12 are missing (foreign): v100 cells are measured at expanse and "
     "imported here.",

@@ -66,7 +66,7 @@ def test_one_repeat_says_that_its_interval_is_of_one_run(tmp_path: Path) -> None
 def test_states_have_reasons_and_keys(full: Dataset) -> None:
     rows = {row["cell"]: row for row in rows_of("states", full)}
     assert len(rows) == 60
-    assert rows["cpu/opt1/r3"]["reason"] == TF32_REASON
+    assert rows["cpu/opt1/r3"]["reason"] == f"cpu/opt1/r3 {TF32_REASON}"
     assert rows["a100/opt1/r2"]["keys"] == "trai002 cens002 qual002"
     assert rows["h100/opt1/r1"]["marks"] == "null control"
 

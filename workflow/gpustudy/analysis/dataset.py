@@ -165,7 +165,7 @@ def stage_word(cell: CellState, stage: str) -> str:
     if found is None:
         return "not a stage here"
     if found.state == "done":
-        return "" if found.metrics is not None else "no metrics yet"
+        return "" if found.metrics is not None else "without tables yet"
     foreign = found.state in ("missing", "stale") and cell.state.startswith("foreign-")
     return f"{found.state} (foreign)" if foreign else found.state
 

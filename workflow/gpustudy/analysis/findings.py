@@ -13,6 +13,7 @@ from gpustudy.analysis.style import amount_of_bytes, count, duration
 
 if TYPE_CHECKING:
     from gpustudy.analysis.dataset import Dataset
+    from gpustudy.study.states import CellState
 
 
 def sentences(dataset: Dataset) -> list[str]:
@@ -94,9 +95,14 @@ def _without_data(dataset: Dataset, gpu: str) -> list[str]:
     reasons: dict[tuple[str, str], list[str]] = {}
     for group in dataset.groups(gpu):
         if not dataset.step_times(group):
-            why = next((cell.reason for cell in group.cells if cell.reason), "")
+            why = next((_reason(cell) for cell in group.cells if cell.reason), "")
             reasons.setdefault((group.word("train"), why), []).append(group.config)
     return [_absence(dataset, gpu, names, word, why) for (word, why), names in reasons.items()]
+
+
+def _reason(cell: CellState) -> str:
+    """Return the reason without the cell's name, so that one sentence serves all cells that share it."""
+    return cell.reason.removeprefix(f"{cell.gpu}/{cell.config}/r{cell.repeat} ")
 
 
 def _absence(dataset: Dataset, gpu: str, names: Sequence[str], word: str, why: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpustudy.analysis.style import COLOURS, HATCHES, INK, QUIET, STRIP
 
@@ -21,6 +21,10 @@ _LEGEND_COLUMNS = 4
 
 _ABOVE_GRID = 0.9
 """Drawing order: grid lines have 0.5, data have 1 and more."""
+
+
+_QUIET: dict[str, Any] = {"va": "center", "ha": "left", "fontsize": 6.5, "style": "italic", "color": QUIET}
+"""How words look that stand where data would."""
 
 
 def points(axes: Axes, y: float, values: Sequence[float]) -> None:
@@ -72,16 +76,19 @@ def note(axes: Axes, y: float, text: str) -> None:
     axes.text(1.015, y, text, transform=axes.get_yaxis_transform(), va="center", ha="left", fontsize=6, color=INK)
 
 
-def say(axes: Axes, y: float, word: str, extent: float = 1.0, grounded: bool = True) -> None:
-    """Write ``word`` in the row at ``y``: nothing to draw here, and why.
-
-    The ground is grey across the row, or only behind the word where it stands alone (``grounded`` false).
-    """
-    if not grounded:
-        _write(axes, y, word, STRIP)
-        return
+def say(axes: Axes, y: float, word: str, extent: float = 1.0) -> None:
+    """Write ``word`` on a grey strip across the row at ``y``: nothing to draw here, and why."""
     axes.axhspan(y - 0.42 * extent, y + 0.42 * extent, facecolor=STRIP, edgecolor="none", zorder=_ABOVE_GRID)
-    _write(axes, y, word, "none")
+    axes.text(0.015, y, word, transform=axes.get_yaxis_transform(), **_QUIET)
+
+
+def write_line(axes: Axes, y: float, text: str) -> None:
+    """Write ``text`` at ``y`` from the left edge of the figure on; the layout gives it no room at the sides."""
+    from matplotlib.transforms import blended_transform_factory
+
+    across = blended_transform_factory(axes.figure.transFigure, axes.transData)
+    ground = {"facecolor": STRIP, "edgecolor": "none", "pad": 2}
+    axes.text(0.02, y, text, transform=across, bbox=ground, in_layout=False, **_QUIET)
 
 
 def start_at_zero(axes: Axes) -> None:
@@ -95,19 +102,3 @@ def fit(axes: Axes, values: Sequence[float]) -> None:
     low, high = min(values), max(values)
     margin = 0.08 * (high - low)
     axes.set_xlim(low - margin, high + margin)
-
-
-def _write(axes: Axes, y: float, text: str, ground: str) -> None:
-    """Write quiet text at the left end of the row at ``y``."""
-    axes.text(
-        0.015,
-        y,
-        text,
-        transform=axes.get_yaxis_transform(),
-        va="center",
-        ha="left",
-        fontsize=6.5,
-        style="italic",
-        color=QUIET,
-        bbox={"facecolor": ground, "edgecolor": "none", "pad": 2},
-    )

@@ -91,16 +91,19 @@ FIGURES = {
     "quality": Product(
         "Sample quality",
         "Quality of generated volumes for each GPU and config: mean of the repeats with its 95% t interval; with a "
-        "single repeat, the value with the interval that its metric itself carries, if any (dotted). Arrows say "
-        "which way is better. The samples of this study show whether configs differ, not how good a model fully "
-        "trained would be.",
+        "single repeat, the value with the interval that its metric itself carries, if any (dotted). p values are "
+        "not averaged: a circle is a repeat. MS-SSIM of generated pairs far above that of real pairs means samples "
+        "too much alike; MMD compares coarse averages of the volumes; intensity distance is the Wasserstein "
+        "distance within a label; mask fidelity is the Dice overlap with the foreground of the condition, for real "
+        "volumes the most that its threshold allows. The samples show whether configs differ, not how good a "
+        "fully trained model would be.",
         TRAINING,
         ("quality",),
     ),
     "samples": Product(
         "Generated samples",
-        "Middle slices of the generated volumes (and the masks they were conditioned on) of the first repeat with "
-        "samples, for each GPU and config.",
+        "A row is a volume: its middle axial, coronal and sagittal slice, then those of the real volume whose mask "
+        "it was conditioned on. The first repeat that has samples, for each GPU and config.",
         TRAINING,
         ("quality",),
     ),

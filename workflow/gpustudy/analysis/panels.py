@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpustudy.analysis import style
-from gpustudy.analysis.marks import say
+from gpustudy.analysis.marks import say, write_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _PANEL_EXTRA_IN = 0.55
 """Height of a panel's title, ticks and axis label, in inches."""
 
-_BARE_PANEL_EXTRA_IN = 0.24
-"""Height of the title of a panel without an axis, in inches."""
+_FIGURE_EXTRA_IN = 0.3
+"""Height left for a banner, in inches."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,12 @@ def gpu_panels(
     bars: int = 1,
     row_in: float = style.ROW_IN,
     plot_in: float | None = None,
+    legend_in: float = 0.0,
 ) -> tuple[Figure, list[Panel]]:
     """Lay out a figure with a panel for each gpu and a row for each config.
 
-    Configs without data get their row too, with a word that says why. A gpu without any data gets a strip for each
-    such word, which names its configs.
+    Configs without data get their row too, with a word that says why. A gpu without any data gets a line below the
+    panels instead of one of its own.
 
     Args:
         dataset: what to draw.
@@ -68,67 +69,63 @@ def gpu_panels(
         bars: bars within a row; rows are ``bars + 1`` apart then, one for the gap.
         row_in: height of one row, in inches.
         plot_in: height of a panel that is a plot of its own kind: it gets no rows. None for rows.
+        legend_in: height of a legend below the panels, in inches.
 
     Returns:
         The figure and its panels that have data, top down.
     """
     from matplotlib.figure import Figure
 
-    height = bars + 1 if bars > 1 else 1
-    full = {gpu: any(has_data(group) for group in dataset.groups(gpu)) for gpu in dataset.gpus}
-    lines = {gpu: strips(dataset.groups(gpu), stage) for gpu in dataset.gpus}
-    heights = [
-        (plot_in or len(dataset.groups(gpu)) * row_in) + _PANEL_EXTRA_IN if full[gpu] else strip_height(lines[gpu])
-        for gpu in dataset.gpus
-    ] or [strip_height([""])]
-    figure = Figure(figsize=(width_in, sum(heights) + _PANEL_EXTRA_IN), layout="constrained")
+    shown = [gpu for gpu in dataset.gpus if any(has_data(group) for group in dataset.groups(gpu))]
+    lines = bare_lines(dataset, stage, shown)
+    heights = [(plot_in or len(dataset.groups(gpu)) * row_in) + _PANEL_EXTRA_IN for gpu in shown]
+    heights += [strip_height(lines)] if lines else []
+    figure = Figure(figsize=(width_in, sum(heights) + _FIGURE_EXTRA_IN + legend_in), layout="constrained")
     mark_crafted(figure, dataset)
     grid = figure.add_gridspec(len(heights), columns, height_ratios=heights)
     panels = []
-    for row, gpu in enumerate(dataset.gpus):
-        if not full[gpu]:
-            draw_strips(figure.add_subplot(grid[row, :]), gpu, lines[gpu])
-            continue
+    for row, gpu in enumerate(shown):
         axes = tuple(figure.add_subplot(grid[row, column]) for column in range(columns))
-        panel = Panel(gpu, dataset.groups(gpu), axes, height)
+        panel = Panel(gpu, dataset.groups(gpu), axes, bars + 1 if bars > 1 else 1)
         axes[0].set_title(gpu)
         if plot_in is None:
             _draw_rows(panel, stage, has_data)
         panels.append(panel)
-    if not dataset.gpus:
-        draw_strips(figure.add_subplot(grid[0, :]), "", ["no cells"])
+    if lines:
+        draw_lines(figure.add_subplot(grid[-1, :]), lines)
     return figure, panels
+
+
+def bare_lines(dataset: Dataset, stage: str, shown: Sequence[str]) -> list[str]:
+    """Return what stands below the panels: a line for each gpu that is not ``shown`` and each reason why."""
+    lines = []
+    for gpu in dataset.gpus:
+        words: dict[str, list[str]] = {}
+        for group in dataset.groups(gpu) if gpu not in shown else ():
+            words.setdefault(group.word(stage), []).append(group.config)
+        for word, names in words.items():
+            all_of_it = len(words) == 1 and len(names) > 1
+            lines.append(f"{gpu}, {f'all {len(names)} configs' if all_of_it else ', '.join(names)}: {word}")
+    return lines if dataset.gpus else ["no cells"]
+
+
+def strip_height(lines: Sequence[str]) -> float:
+    """Return the height in inches of these lines."""
+    return len(lines) * style.ROW_IN
+
+
+def draw_lines(axes: Axes, lines: Sequence[str]) -> None:
+    """Write ``lines`` below each other from the figure's left edge on, each on a grey ground."""
+    axes.set_axis_off()
+    axes.set_ylim(len(lines) - 0.5, -0.5)
+    for position, text in enumerate(lines):
+        write_line(axes, position, text)
 
 
 def mark_crafted(figure: Figure, dataset: Dataset) -> None:
     """Put the banner over a figure that shows values nobody measured."""
     if dataset.crafted:
         figure.suptitle(style.CRAFTED_BANNER, fontsize=7, fontweight="bold", color="#a00000")
-
-
-def strip_height(lines: Sequence[str]) -> float:
-    """Return the height in inches of a panel that has only such lines."""
-    return len(lines) * style.ROW_IN + _BARE_PANEL_EXTRA_IN
-
-
-def strips(groups: Sequence[Group], stage: str) -> list[str]:
-    """Return a line for each reason why groups have nothing to show, naming their configs."""
-    words: dict[str, list[str]] = {}
-    for group in groups:
-        words.setdefault(group.word(stage), []).append(group.config)
-    return [
-        f"all {len(names)} configs: {word}" if len(words) == 1 and len(names) > 1 else f"{', '.join(names)}: {word}"
-        for word, names in words.items()
-    ]
-
-
-def draw_strips(axes: Axes, gpu: str, lines: Sequence[str]) -> None:
-    """Write ``lines`` under the name of a gpu that has nothing else to show."""
-    axes.set_title(gpu)
-    axes.set_axis_off()
-    axes.set_ylim(len(lines) - 0.5, -0.5)
-    for position, text in enumerate(lines):
-        say(axes, position, text, grounded=False)
 
 
 def _draw_rows(panel: Panel, stage: str, has_data: Callable[[Group], bool]) -> None:

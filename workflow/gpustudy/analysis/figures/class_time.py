@@ -22,6 +22,9 @@ OTHERS = "all other classes"
 _BAR_IN = 0.08
 """Height of one bar, in inches: the letter beside it is 5-point type."""
 
+_LEGEND_IN = 0.4
+"""Height of the legend, in inches: two lines."""
+
 
 def draw(dataset: Dataset) -> Figure:
     """Return the figure ``class_time``."""
@@ -35,6 +38,7 @@ def draw(dataset: Dataset) -> Figure:
         width_in=style.TEXT_IN,
         bars=len(BARS),
         row_in=_BAR_IN * (len(BARS) + 1),
+        legend_in=_LEGEND_IN,
     )
     for panel in parts:
         means = {y: mean for y, group in panel.rows() if not (mean := _mean_of_repeats(dataset, time, group)).empty}

@@ -24,6 +24,7 @@ def draw(dataset: Dataset) -> Figure:
         lambda group: not dataset.of(dataset.layouts, group).empty,
         columns=2,
         width_in=style.TEXT_IN,
+        legend_in=style.ROW_IN,
     )
     kinds = sorted(dataset.layouts["conversion"].dropna().unique())
     for panel in parts:

@@ -52,11 +52,11 @@ MEASURES = (
     Measure("MS-SSIM of pairs", {"ms_ssim_generated": "generated", "ms_ssim_real": "real"}),
     Measure("MMD² (lower ←)", {"mmd2_rbf": ""}),
     Measure("p of equal\ndistributions", {"mmd_p_value": ""}, averages=False),
-    Measure("intensity distance\nby tissue (lower ←)", {"histogram_distance": ""}),
-    Measure("mask fidelity\n(→ higher)", {"mask_fidelity": ""}),
+    Measure("intensity distance\nby label (lower ←)", {"histogram_distance": ""}),
+    Measure("mask fidelity\n(→ higher)", {"mask_fidelity": "generated", "mask_fidelity_real": "real"}),
 )
 """What is drawn, left to right. MS-SSIM of generated pairs should match that of real ones: above it, the samples are
-too alike; below, too different."""
+too alike; below, too different. Mask fidelity of real volumes is the most that its threshold allows."""
 
 
 def draw(dataset: Dataset) -> Figure:
@@ -70,6 +70,7 @@ def draw(dataset: Dataset) -> Figure:
         columns=max(len(measures), 1),
         width_in=style.TEXT_IN,
         row_in=_ROW_IN,
+        legend_in=_LEGEND_BELOW_IN,
     )
     for panel in parts:
         for axes, measure in zip(panel.axes, measures, strict=True):

@@ -29,7 +29,6 @@ def draw(dataset: Dataset) -> Figure:
     shown = [
         gpu for gpu in dataset.gpus if any((gpu, group.config) in dataset.mosaics for group in dataset.groups(gpu))
     ]
-    bare = [gpu for gpu in dataset.gpus if gpu not in shown]
     columns = min(max((len(dataset.groups(gpu)) for gpu in shown), default=1), _MOST_COLUMNS)
     pictures = {key: imread(path) for key, (_, path) in dataset.mosaics.items()}
     aspect = max((picture.shape[0] / picture.shape[1] for picture in pictures.values()), default=1.0)
@@ -38,19 +37,17 @@ def draw(dataset: Dataset) -> Figure:
         for gpu in shown
         for at in range(0, len(dataset.groups(gpu)), columns)
     ]
-    strips = {gpu: panels.strips(dataset.groups(gpu), "quality") for gpu in bare} or (
-        {} if shown else {"": ["no cells"]}
-    )
+    lines = panels.bare_lines(dataset, "quality", shown)
     heights = [style.TEXT_IN / columns * aspect + _LABEL_IN for _ in tiles]
-    heights += [panels.strip_height(lines) for lines in strips.values()]
-    figure = Figure(figsize=(style.TEXT_IN, sum(heights)), layout="constrained")
+    heights += [panels.strip_height(lines)] if lines else []
+    figure = Figure(figsize=(style.TEXT_IN, sum(heights) + _LABEL_IN), layout="constrained")
     panels.mark_crafted(figure, dataset)
     grid = figure.add_gridspec(len(heights), columns, height_ratios=heights)
     for row, (_, groups) in enumerate(tiles):
         for column, group in enumerate(groups):
             _tile(figure.add_subplot(grid[row, column]), group, pictures.get((group.gpu, group.config)))
-    for row, (gpu, lines) in enumerate(strips.items(), start=len(tiles)):
-        panels.draw_strips(figure.add_subplot(grid[row, :]), gpu, lines)
+    if lines:
+        panels.draw_lines(figure.add_subplot(grid[-1, :]), lines)
     return figure
 
 
