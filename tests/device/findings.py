@@ -17,6 +17,9 @@ from gpustudy.cell.ncu_verdict import REPORT_MAGIC
 LOSS_TOLERANCE = 0.02
 """Relative difference of the first loss from the baseline's: same weights, data and noise; TF32 rounds to 2^-11."""
 
+LEAST_PROFILED_SHARE = 0.8
+"""Profiled launches over planned ones: the profiler may change a few kernels (kernel_names.json lists them)."""
+
 Folders = Mapping[str, Mapping[str, Path]]
 """Config -> stage -> folder."""
 
@@ -80,7 +83,7 @@ def _of_counters(folder: Path, iterations: int) -> Iterator[str]:
         if not (folder / run["report"]).read_bytes().startswith(REPORT_MAGIC):
             yield f"{run['report']} is no report"
         planned = command["plan"]["planned_launches"]
-        if run["launches"] < planned:
+        if run["launches"] < LEAST_PROFILED_SHARE * planned:
             yield f"profiled {run['launches']} launches, planned were {planned:g}"
 
 

@@ -119,15 +119,19 @@ def this_machine(pins: dict[str, str]) -> tuple[Machine, int]:
     Raises:
         UserError: no CUDA device, or no ncu.
     """
-    import torch
-
-    if not torch.cuda.is_available():
+    command = [sys.executable, str(Path(__file__).with_name("machine.py"))]
+    result = subprocess.run(command, capture_output=True, text=True)
+    try:
+        found = json.loads(result.stdout.splitlines()[-1])
+    except (IndexError, ValueError) as error:
+        last = (result.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+        raise UserError(f"torch cannot be asked about the device ({last}): mend the installation.") from error
+    if not found:
         raise UserError("torch finds no CUDA device: run this on a machine with one CUDA GPU and its driver.")
     if shutil.which("ncu") is None:
         raise UserError("ncu is not on PATH: install NVIDIA Nsight Compute or load its module.")
-    free_bytes, total_bytes = torch.cuda.mem_get_info(0)
-    major, minor = torch.cuda.get_device_capability(0)
-    return Machine(torch.cuda.get_device_name(0), f"sm_{major}{minor}", total_bytes, pins), free_bytes
+    free_bytes = found.pop("free_bytes")
+    return Machine(**found, pins=pins), free_bytes
 
 
 def _training_bytes(model: Any) -> int:

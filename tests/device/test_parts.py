@@ -148,3 +148,19 @@ def test_census_without_an_optimiser_is_found(tmp_path: Path) -> None:
     found = findings.problems({"baseline": {"train": tmp_path / "none", "census": tmp_path}}, 1)
     assert "baseline census: has no kernel in optimiser" in found
     assert "baseline train: left no result (see run.log)" in found
+
+
+@pytest.mark.parametrize(
+    ("report", "launches", "sentence"),
+    [
+        (b"NVR\0", 79, "profiled 79 launches, planned were 100"),
+        (b"text", 100, "report.ncu-rep is no report"),
+    ],
+)
+def test_counters_that_are_none_are_found(tmp_path: Path, report: bytes, launches: int, sentence: str) -> None:
+    (tmp_path / "report.ncu-rep").write_bytes(report)
+    runs = [{"report": "report.ncu-rep", "launches": launches}]
+    (tmp_path / "command.json").write_text(json.dumps({"runs": runs, "plan": {"planned_launches": 100}}))
+    write_status(tmp_path, Status("counters", "0123456789ab", "done"))
+    found = findings.problems({"opt1": {"train": tmp_path / "none", "counters": tmp_path}}, 1)
+    assert f"opt1 counters: {sentence}" in found

@@ -18,6 +18,7 @@ import torch
 from gpustudy.archive.check import check_archive
 from gpustudy.archive.folder import open_archive
 from gpustudy.base.canonical import key_of
+from gpustudy.base.errors import UserError
 from tests.device import documents, session
 from tests.device.conftest import craft_prepared
 from tests.device.documents import CONFIGS, Machine
@@ -45,6 +46,24 @@ def test_machine_without_a_gpu_is_one_sentence_and_exit_2(tmp_path: Path, prepar
     )
     assert result.stdout == ""
     assert not (tmp_path / "out").exists()
+
+
+def test_device_is_described_by_a_process_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    described = {"device_name": "NVIDIA H200", "architecture": "sm_90", "memory_bytes": 5, "free_bytes": 4}
+    answer = subprocess.CompletedProcess([], 0, f"a warning of torch\n{json.dumps(described)}\n", "")
+    monkeypatch.setattr(session.subprocess, "run", lambda *a, **k: answer)
+    monkeypatch.setattr(session.shutil, "which", lambda name: None)
+    with pytest.raises(UserError, match="ncu is not on PATH"):
+        session.this_machine({"torch": "2"})
+    monkeypatch.setattr(session.shutil, "which", lambda name: f"/bin/{name}")
+    assert session.this_machine({"torch": "2"}) == (Machine("NVIDIA H200", "sm_90", 5, {"torch": "2"}), 4)
+
+
+def test_broken_torch_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = subprocess.CompletedProcess([], 1, "", "Traceback\nImportError: libcudnn.so.9")
+    monkeypatch.setattr(session.subprocess, "run", lambda *a, **k: answer)
+    with pytest.raises(UserError, match=r"cannot be asked about the device \(ImportError: libcudnn.so.9\)"):
+        session.this_machine({})
 
 
 def test_dry_run_makes_the_chain_of_every_config(tmp_path: Path, prepared_folder: Path) -> None:
