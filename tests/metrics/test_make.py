@@ -133,6 +133,16 @@ def test_the_manifest_names_what_was_read_and_written(tmp_path: Path) -> None:
     assert (manifest["stage"], manifest["metrics_key"], manifest["schema"]) == ("train", KEY, 1)
 
 
+def test_provenance_and_the_reason_of_an_outcome_travel_with_the_tables(tmp_path: Path) -> None:
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    (raw / "provenance.json").write_text('{"torch": "2.13.0", "driver": null}')
+    make_metrics(raw_stages.finish(raw, "train", state="failed", reason="oom"), tmp_path / "out", KEY)
+    manifest = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert manifest["provenance"] == {"torch": "2.13.0", "driver": None}
+    assert manifest["detail"] == "A sentence."
+
+
 def test_the_same_raw_files_give_the_same_bytes(tmp_path: Path) -> None:
     raw = raw_stages.census(tmp_path / "raw")
     for name in ("a", "b"):
