@@ -67,14 +67,29 @@ def read_status(directory: Path) -> Status:
     """
     path = directory / STATUS_FILE
     try:
-        content = json.loads(path.read_text())
+        text = path.read_bytes()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return parse_status(text, path)
+
+
+def parse_status(text: bytes, path: Path | str) -> Status:
+    """Return what the content of a status file says.
+
+    Raises:
+        UserError: it is not JSON, or is of another schema; ``path`` says where it stands.
+    """
+    try:
+        content = json.loads(text)
         if content.pop("schema") != STATUS_SCHEMA:
             raise ValueError("unknown schema")
         status = Status(**(content | {"null_control": tuple(content["null_control"])}))
         if status.state not in STATES:
             raise ValueError(f"unknown state {status.state!r}")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"{path} is not a readable status file ({error}): move its folder away and run again."
-        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _unreadable(path, error) from error
     return status
+
+
+def _unreadable(path: Path | str, error: Exception) -> UserError:
+    return UserError(f"{path} is not a readable status file ({error}): move its folder away and run again.")

@@ -121,9 +121,10 @@ class Keys:
     def document_key(self, cell: Cell, stage: str) -> str:
         """Return ``key_of(document(cell, stage))``, put together from parts that repeats share."""
         parts = self._constant_parts(cell, stage) | {
-            name: canonical_json(value) for name, value in self._varying(cell, stage).items()
+            name: str(value) if type(value) is int else canonical_json(value)
+            for name, value in self._varying(cell, stage).items()
         }
-        text = ",".join(f'"{name}":{parts[name]}' for name in sorted(parts))
+        text = ",".join([f'"{name}":{parts[name]}' for name in sorted(parts)])
         return hashlib.sha256(f"{{{text}}}".encode()).hexdigest()[:KEY_HEX_DIGITS]
 
     def acceptance(self, cell: Cell, stage: str) -> Acceptance | None:

@@ -13,9 +13,14 @@ METRICS_FILE = "metrics.json"
 """Last file of a metrics directory: its tables, their sums, and the raw files that they were made from."""
 
 
+def cell_folder(room: str, gpu: str, config: str, repeat: int) -> str:
+    """Return the folder of one cell in ``cells`` or ``metrics``, relative to the results."""
+    return f"{room}/{gpu}/{config}/r{repeat}"
+
+
 def cell_directory(results: Path, room: str, gpu: str, config: str, repeat: int) -> Path:
     """Return the folder of one cell in ``results/cells`` or ``results/metrics``."""
-    return results / room / gpu / config / f"r{repeat}"
+    return results / cell_folder(room, gpu, config, repeat)
 
 
 def stage_directory(results: Path, room: str, gpu: str, config: str, repeat: int, stage: str, key: str) -> Path:

@@ -6,16 +6,17 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from gpustudy.base.errors import UserError
-from gpustudy.base.status import STATUS_FILE, read_status
+from gpustudy.base.status import STATUS_FILE, Status, parse_status
 from gpustudy.study.acceptances import Acceptance
 from gpustudy.study.cells import Cell, Keys
 from gpustudy.study.load import Effective
 from gpustudy.study.models import Study
-from gpustudy.study.paths import CELLS, METRICS, METRICS_FILE, cell_directory
+from gpustudy.study.paths import CELLS, METRICS, METRICS_FILE, cell_folder
 
 CELL_STATES = (
     "done",
@@ -101,22 +102,41 @@ def survey(effective: Effective, keys: Keys | None = None) -> Survey:
 
 @dataclass(frozen=True)
 class _Folders:
-    """The stage folders of one cell: their names, and where they lie."""
+    """The stage folders of one cell: their names, and where they lie.
 
-    raw: Path
-    metrics: Path
-    raw_names: list[str]
-    metrics_names: list[str]
+    Paths are text here: ten thousand cells have sixty thousand folders, and a ``Path`` costs more than its file.
+    """
+
+    raw: str
+    metrics: str
+    raw_names: frozenset[str]
+    metrics_names: frozenset[str]
 
     @classmethod
     def of(cls, results: Path, cell: Cell) -> _Folders:
-        raw = cell_directory(results, CELLS, cell.gpu, cell.config, cell.repeat)
-        metrics = cell_directory(results, METRICS, cell.gpu, cell.config, cell.repeat)
+        raw = f"{results}/{cell_folder(CELLS, cell.gpu, cell.config, cell.repeat)}"
+        metrics = f"{results}/{cell_folder(METRICS, cell.gpu, cell.config, cell.repeat)}"
         return cls(raw, metrics, _entries(raw), _entries(metrics))
+
+    def status(self, name: str) -> tuple[str, Status] | None:
+        """Return a raw status file's SHA-256 and what it says; None where there is none."""
+        path = f"{self.raw}/{name}/{STATUS_FILE}"
+        content = _content(path) if name in self.raw_names else None
+        return None if content is None else (hashlib.sha256(content).hexdigest(), parse_status(content, path))
 
     def tables(self, name: str) -> dict[str, Any] | None:
         """Return the metrics file of a folder of tables; None where there is none."""
-        return _read_metrics(self.metrics / name) if name in self.metrics_names else None
+        return _read_metrics(f"{self.metrics}/{name}/{METRICS_FILE}") if name in self.metrics_names else None
+
+    def old(self, stage: str, raw_name: str, metrics_name: str) -> tuple[Path, ...]:
+        """Return the folders of a stage under other names than the present ones, raw files first."""
+        beginning = f"{stage}-"
+        raw = (name for name in self.raw_names if name != raw_name and name.startswith(beginning))
+        metrics = (name for name in self.metrics_names if name != metrics_name and name.startswith(beginning))
+        return (
+            *(Path(self.raw, name) for name in sorted(raw)),
+            *(Path(self.metrics, name) for name in sorted(metrics)),
+        )
 
 
 def cell_state(results: Path, keys: Keys, cell: Cell) -> CellState:
@@ -134,17 +154,16 @@ def cell_state(results: Path, keys: Keys, cell: Cell) -> CellState:
 def _stage_state(keys: Keys, cell: Cell, stage: str, folders: _Folders) -> StageState:
     key = keys.stage_key(cell, stage)
     name = f"{stage}-{key}"
-    status_sum = _status_sum(folders.raw / name) if name in folders.raw_names else None
-    metrics_key, tables = _current_tables(keys, cell, stage, key, status_sum, folders)
+    found = folders.status(name)
+    metrics_key, tables = _current_tables(keys, cell, stage, key, found[0] if found else None, folders)
     metrics_name = f"{stage}-{metrics_key}"
-    old = _old(stage, name, metrics_name, folders)
-    raw, metrics = folders.raw / name, folders.metrics / metrics_name
+    old = folders.old(stage, name, metrics_name)
     null_control: tuple[str, ...] = ()
-    if status_sum is not None:
-        status = read_status(raw)
+    if found is not None:
+        status = found[1]
         state, reason, null_control = status.state, status.detail, status.null_control
     elif tables is not None:
-        state, reason, null_control = tables["state"], tables["reason"], tuple(tables.get("null_control", ()))
+        state, reason, null_control = tables["state"], tables.get("detail", ""), tuple(tables.get("null_control", ()))
     else:
         state, reason = ("stale" if old else "missing"), ""
     return StageState(
@@ -152,8 +171,8 @@ def _stage_state(keys: Keys, cell: Cell, stage: str, folders: _Folders) -> Stage
         key,
         state,
         reason,
-        raw if status_sum is not None else None,
-        metrics if tables is not None else None,
+        Path(folders.raw, name) if found else None,
+        Path(folders.metrics, metrics_name) if tables is not None else None,
         metrics_key,
         old,
         null_control,
@@ -186,7 +205,7 @@ def _current_tables(
         replaced = keys.metrics_key(key, stage, status_sum)
         made_anew = folders.tables(f"{stage}-{replaced}")
         return (plain, None) if tables is None and made_anew is None else (replaced, made_anew)
-    others = [name.removeprefix(f"{stage}-") for name in folders.metrics_names if name.startswith(f"{stage}-")]
+    others = [name.removeprefix(f"{stage}-") for name in sorted(folders.metrics_names) if name.startswith(f"{stage}-")]
     for other in others:
         content = folders.tables(f"{stage}-{other}")
         if content is not None and other == keys.metrics_key(key, stage, content["raw"]["status_sha256"]):
@@ -195,19 +214,6 @@ def _current_tables(
         if (accepted := folders.tables(f"{stage}-{record.old}")) is not None:
             return record.old, accepted
     return plain, None
-
-
-def _old(stage: str, raw_name: str, metrics_name: str, folders: _Folders) -> tuple[Path, ...]:
-    """Return the folders of other keys of a stage, raw files first."""
-    return tuple(
-        folder / name
-        for folder, names, current in (
-            (folders.raw, folders.raw_names, raw_name),
-            (folders.metrics, folders.metrics_names, metrics_name),
-        )
-        for name in names
-        if name != current and name.startswith(f"{stage}-")
-    )
 
 
 def _worst(stages: tuple[StageState, ...]) -> tuple[str, str]:
@@ -219,36 +225,38 @@ def _worst(stages: tuple[StageState, ...]) -> tuple[str, str]:
     return "done", ""
 
 
-def _status_sum(raw: Path) -> str | None:
-    """Return the SHA-256 of a raw status file; None where there is none, as in a folder without a result."""
+def _content(path: str) -> bytes | None:
+    """Return the bytes of a file; None where there is none."""
     try:
-        return hashlib.sha256((raw / STATUS_FILE).read_bytes()).hexdigest()
+        with FileIO(path) as stream:
+            return stream.readall()
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}): check its permissions.") from error
 
 
-def _read_metrics(metrics: Path) -> dict[str, Any] | None:
+def _read_metrics(path: str) -> dict[str, Any] | None:
     """Return the content of a metrics file; None where there is none.
 
     Raises:
         UserError: the file is unreadable.
     """
-    try:
-        content: dict[str, Any] = json.loads((metrics / METRICS_FILE).read_bytes())
-        content["raw"]["status_sha256"], content["state"], content["reason"]
-    except (FileNotFoundError, NotADirectoryError):
+    text = _content(path)
+    if text is None:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{metrics / METRICS_FILE} is unreadable ({error}): remove that folder and run again."
-        ) from error
+    try:
+        content: dict[str, Any] = json.loads(text)
+        content["raw"]["status_sha256"], content["state"], content["reason"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is unreadable ({error}): remove that folder and run again.") from error
     return content
 
 
-def _entries(directory: Path) -> list[str]:
+def _entries(directory: str) -> frozenset[str]:
     """Return the stage folders in a cell's folder; hidden ones are work in progress."""
     try:
-        with os.scandir(directory) as entries:
-            return sorted(entry.name for entry in entries if not entry.name.startswith("."))
-    except FileNotFoundError:
-        return []
+        names = os.listdir(directory)  # noqa: PTH208 (a Path per name, see _Folders)
+        return frozenset([name for name in names if name[0] != "."])
+    except (FileNotFoundError, NotADirectoryError):
+        return frozenset()
