@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from gpustudy.base.errors import UserError
+from gpustudy.metrics.ncu import process as process_module
 from gpustudy.metrics.ncu import report as report_module
 from gpustudy.metrics.ncu import worker
 from gpustudy.metrics.ncu.batch import NO_VALUE, NUMBER, TEXT, Batch
@@ -128,6 +129,7 @@ def test_a_report_read_in_parts_gives_what_it_gives_whole(crafted: Path, monkeyp
     ("script", "sentence"),
     [
         ("import os, signal; os.kill(os.getpid(), signal.SIGABRT)", "ended with signal SIGABRT on launches 0 to 1"),
+        ("input(); print(-11, flush=True); input()", "ended with signal SIGSEGV on launches 0 to 1"),
         ("raise RuntimeError('no such chip')", r"exit code 1 .*\(RuntimeError: no such chip\)"),
         (f"import sys; sys.exit({worker.EXIT_NO_READER})", "not installed here: run 'pip install ncu-report'"),
     ],
@@ -146,23 +148,24 @@ def test_a_reader_that_hangs_is_ended(crafted: Path, tmp_path: Path, monkeypatch
     stand_in = tmp_path / "worker.py"
     stand_in.write_text("import time; time.sleep(60)")
     monkeypatch.setattr(worker, "__file__", str(stand_in))
-    monkeypatch.setattr(report_module, "_SECONDS_PER_PART", 0.2)
+    monkeypatch.setattr(process_module, "_SECONDS_PER_PART", 0.2)
     with pytest.raises(UserError, match="did not end within"):
         list(read_report(walk_whole(crafted)))
 
 
-def test_the_worker_imports_nothing_but_the_reader(crafted: Path) -> None:
+def test_the_worker_imports_nothing_but_the_reader(crafted: Path, tmp_path: Path) -> None:
     """Older readers crash beside pandas or pyarrow, so the process must not even be able to see our package."""
-    request = json.dumps({"report": str(crafted), "metrics": []})
+    request = {"report": str(crafted), "output": str(tmp_path / "frame"), "metrics": []}
     code = (
-        f"import sys, runpy; sys.argv = ['worker']\n"
-        f"try: runpy.run_path({worker.__file__!r}, run_name='__main__')\n"
-        "except SystemExit: pass\n"
-        "print(sorted(n for n in sys.modules if n.split('.')[0] in ('gpustudy', 'numpy', 'pandas', 'pyarrow')),"
-        " file=sys.stderr)"
+        "import json, runpy, sys\n"
+        f"names = runpy.run_path({worker.__file__!r})\n"
+        "import ncu_report\n"
+        f"names['read'](ncu_report, {request!r})\n"
+        "print([n for n in sys.modules if n.split('.')[0] in ('gpustudy', 'numpy', 'pandas', 'pyarrow')])"
     )
-    done = subprocess.run([sys.executable, "-I", "-c", code], input=request, capture_output=True, text=True)
-    assert done.stderr.strip() == "[]"
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    assert (tmp_path / "frame").stat().st_size > 0
 
 
 _REFERENCE = """

@@ -1,6 +1,6 @@
-"""Reader of report files: NVIDIA's ``ncu-report``, one part of the report at a time, each in a process of its own.
+"""Reader of report files: NVIDIA's ``ncu-report``, one part of the report at a time, in processes of its own.
 
-NVIDIA's reader keeps some 18 bytes of memory for each byte of a report and gives none back, so a report is read in
+NVIDIA's reader keeps some 16 bytes of memory for each byte of a report and gives none back, so a report is read in
 parts of a few megabytes: small reports made of the blocks of the whole. That bounds the memory whatever the size,
 uses two cores, and confines a crash. What each part must hold is known from the walk over the chain of blocks, and
 the reader's answer is held against it. Our own decoder stops at the frame: for values it would have to repeat the
@@ -10,37 +10,30 @@ reader's knowledge of units and kinds, and the reader is fast enough in parts.
 from __future__ import annotations
 
 import json
-import signal
 import struct
-import subprocess
-import sys
 import tempfile
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpustudy.base.errors import UserError
-from gpustudy.metrics.ncu import worker
 from gpustudy.metrics.ncu.batch import SPEEDUP_KINDS, Batch, Columns, Launch, Rule
 from gpustudy.metrics.ncu.container import Container, Part, Result, parts, write_part
+from gpustudy.metrics.ncu.process import PartReader
 from gpustudy.metrics.ncu.units import to_base, unit_by_name
 
 _PART_BYTES = 3 << 20
-"""Payload of a part: the reader then needs about 180 MB, most of it its own tables."""
+"""Payload of a part: beside its 120 MB of tables, the reader then needs about 50 MB."""
 
 _WORKERS = 2
-_SECONDS_PER_PART = 600.0
-"""A part takes about half a second; a reader that hangs is ended after this."""
-
-_BROKEN = b"Can't parse message"
-"""What the reader prints to standard error, and nothing else, when the content of a launch is no valid message."""
-
 _LENGTH = struct.Struct("=Q")
 
 
@@ -56,56 +49,32 @@ def read_report(container: Container, metrics: Sequence[str] | None = None) -> I
     """
     todo = iter(parts(container, _PART_BYTES))
     wanted = None if metrics is None else list(metrics)
-    with tempfile.TemporaryDirectory(prefix="gpustudy-ncu-") as folder, ThreadPoolExecutor(_WORKERS) as pool:
+    results = container.results
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpustudy-ncu-")))
+        idle: SimpleQueue[PartReader] = SimpleQueue()
+        for number in range(_WORKERS):
+            idle.put(stack.enter_context(PartReader(container.path, folder / f"worker-{number}")))
+        pool = stack.enter_context(ThreadPoolExecutor(_WORKERS))
 
-        def start(part: Part) -> Future[bytes]:
-            return pool.submit(_read_part, container, part, Path(folder) / f"part-{part.first}.ncu-rep", wanted)
+        def read(part: Part) -> bytes:
+            path = folder / f"part-{part.first}.ncu-rep"
+            write_part(container, part, path)
+            reader = idle.get()
+            try:
+                return reader.read(path, f"launches {part.first} to {part.last - 1}", wanted)
+            finally:
+                idle.put(reader)
 
-        results = container.results
-        running = deque((part, start(part)) for part in islice(todo, _WORKERS + 1))
+        def start(part: Part) -> tuple[Part, Future[bytes]]:
+            return part, pool.submit(read, part)
+
+        running = deque(start(part) for part in islice(todo, _WORKERS + 1))
         while running:
             part, future = running.popleft()
             frame = future.result()
-            running.extend((following, start(following)) for following in islice(todo, 1))
+            running.extend(start(following) for following in islice(todo, 1))
             yield _batch(container.path, part, results[part.first : part.last], frame)
-
-
-def _read_part(container: Container, part: Part, path: Path, metrics: list[str] | None) -> bytes:
-    """Have one part read by a process of its own; return its output."""
-    write_part(container, part, path)
-    request = json.dumps({"report": str(path), "metrics": metrics}).encode()
-    command = [sys.executable, "-I", worker.__file__]
-    where = f"{container.path}: NVIDIA's reader (ncu-report)"
-    try:
-        done = subprocess.run(command, input=request, capture_output=True, timeout=_SECONDS_PER_PART, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise UserError(
-            f"{where} did not end within {_SECONDS_PER_PART:.0f} s on launches {part.first} to {part.last - 1}: "
-            "try another version of ncu-report."
-        ) from error
-    finally:
-        path.unlink(missing_ok=True)
-    if done.returncode == worker.EXIT_NO_READER:
-        raise UserError(
-            f"{container.path} needs NVIDIA's reader, which is not installed here: run 'pip install ncu-report', "
-            "or give a CSV export."
-        )
-    if done.returncode:
-        last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no message"]
-        raise UserError(
-            f"{where} ended with {_ending(done.returncode)} on launches {part.first} to {part.last - 1} ({last[0]}): "
-            "try another version of ncu-report, or give a CSV export."
-        )
-    if _BROKEN in done.stderr:
-        raise UserError(
-            f"{container.path} is damaged inside launches {part.first} to {part.last - 1} (NVIDIA's reader cannot "
-            "parse one of them): copy or profile it again."
-        )
-    return done.stdout
-
-
-def _ending(code: int) -> str:
-    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
 def _batch(path: Path, part: Part, results: Sequence[Result], frame: bytes) -> Batch:

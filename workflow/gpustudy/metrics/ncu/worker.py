@@ -1,22 +1,30 @@
-"""Read one report with NVIDIA's ``ncu-report`` and write what it holds to standard output.
+"""Read reports with NVIDIA's ``ncu-report`` and write what they hold to files.
 
 This file is run as a process of its own (``python -I worker.py``) and imports nothing but the standard library and
 ``ncu_report``: older versions of that package crash when pandas or pyarrow are loaded beside them, and a crash here
 costs one part of a report, not the program. It is a script, not a module to import.
 
-Standard input: JSON, ``{"report": path, "metrics": [names] or null for all}``.
-Standard output: one frame, read by ``report.py``: the length (uint64) of a JSON header, the header, then the arrays
-it lists, in the machine's byte order. A row is one value: the launch's position, the metric's, the instance's
-(-1 for the whole), what the value is, the number, and positions of its text and correlation in ``strings`` (-1: none).
+The reader sets up 120 MB of tables, and never gives memory back. So this process sets the tables up once, and reads
+each report in a copy of itself (``fork``), which shares the tables and takes its memory along when it ends.
+
+Standard input: a request a line, JSON: ``{"report": path, "output": path, "metrics": [names] or null for all}``.
+Standard output: for each, a line with the copy's exit code (negative: the signal that ended it).
+Output: one frame, read by ``report.py``: the length (uint64) of a JSON header, the header, then the arrays it lists,
+in the machine's byte order. A row is one value: the launch's position, the metric's, the instance's (-1 for the
+whole), what the value is, the number, and positions of its text and correlation in ``strings`` (-1: none).
 """
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import struct
 import sys
+import traceback
 from array import array
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 EXIT_NO_READER = 3
@@ -81,18 +89,17 @@ class Rows:
         self.text.extend(none if texts is None else texts)
         self.correlation.extend(none if labels is None else labels)
 
-    def write(self, header: dict[str, Any]) -> None:
+    def write(self, path: str, header: dict[str, Any]) -> None:
         """Write the frame."""
         names = ("launch", "metric", "instance", "kind", "value", "text", "correlation")
         columns = {name: getattr(self, name) for name in names}
         header["strings"] = list(self._strings)
         header["columns"] = [[name, column.typecode, len(column)] for name, column in columns.items()]
         head = json.dumps(header).encode()
-        out = sys.stdout.buffer
-        out.write(struct.pack("=Q", len(head)) + head)
-        for column in columns.values():
-            out.write(column.tobytes())
-        out.flush()
+        with Path(path).open("wb") as out:
+            out.write(struct.pack("=Q", len(head)) + head)
+            for column in columns.values():
+                out.write(column.tobytes())
 
 
 class Reader:
@@ -235,21 +242,48 @@ def _nvtx(state: Any) -> str | None:
     return "/".join(found) or None
 
 
-def main() -> int:
-    """Read the report named on standard input."""
-    request = json.load(sys.stdin)
-    try:
-        import ncu_report
-    except ImportError as error:
-        print(error, file=sys.stderr)
-        return EXIT_NO_READER
+def read(ncu_report: Any, request: dict[str, Any]) -> None:
+    """Read one report and write its frame."""
     reader = Reader(ncu_report, request["metrics"])
     context = ncu_report.load_report(request["report"])
     launches = [
         reader.launch(position, action)
         for position, action in enumerate(action for number in range(len(context)) for action in context[number])
     ]
-    reader.rows.write(reader.header(launches))
+    reader.rows.write(request["output"], reader.header(launches))
+
+
+def read_in_copy(ncu_report: Any, request: dict[str, Any]) -> int:
+    """Read one report in a copy of this process; return how the copy ended."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    code = 1
+    try:
+        read(ncu_report, request)
+        code = 0
+    finally:
+        if code:
+            traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def main() -> int:
+    """Serve requests until standard input ends."""
+    try:
+        import ncu_report
+    except ImportError as error:
+        print(error, file=sys.stderr)
+        return EXIT_NO_READER
+    is_ready = False
+    for line in sys.stdin:
+        request = json.loads(line)
+        if not is_ready:  # the first look at any launch sets the tables up
+            for action in itertools.islice(ncu_report.load_report(request["report"])[0], 1):
+                action.metric_names()
+            is_ready = True
+        print(read_in_copy(ncu_report, request), flush=True)
     return 0
 
 
