@@ -18,6 +18,7 @@ LIGHT = {
     "gpustudy.cell.optimisation_names",
     "gpustudy.data.lock",
     "gpustudy.data.definitions",
+    "gpustudy.metrics.requested",
 }
 """Modules of other rooms that are plain data: the study checks names against them."""
 

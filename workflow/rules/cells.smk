@@ -39,6 +39,25 @@ rule run_census:
         " --key {wildcards.key} 2>&1 | tee {log}"
 
 
+rule run_counters:
+    input:
+        ancient(plan.data),
+        ancient(plan.stages_before("counters")),
+    output:
+        "results/cells/{gpu}/{config}/r{repeat}/counters-{key}/status.json",
+    log:
+        "results/logs/cells/{gpu}/{config}/r{repeat}/counters-{key}.log",
+    wildcard_constraints:
+        gpu=plan.patterns["runnable"],
+    priority: plan.priority
+    conda:
+        "../../envs/host.yaml"
+    threads: plan.cores(workflow.cores)
+    shell:
+        "python -m gpustudy stage counters {wildcards.gpu}/{wildcards.config}/r{wildcards.repeat}"
+        " --key {wildcards.key} 2>&1 | tee {log}"
+
+
 rule run_quality:
     input:
         ancient(plan.data),

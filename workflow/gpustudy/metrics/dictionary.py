@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 
 from gpustudy.metrics.catalogue import Quantity, load_catalogue
 from gpustudy.metrics.cells import QUANTITIES
 from gpustudy.metrics.classes import CLASSES, class_rows
+from gpustudy.metrics.requested import ANY_ARCHITECTURE
 from gpustudy.metrics.schemas import IDENTITY, SCHEMA_VERSION, TABLES, Column
 
 READ_WITH_PANDAS = """\
@@ -51,6 +53,13 @@ bytes. This is version {SCHEMA_VERSION} of the schema; files of another version 
 
 A whole study is one table: `results/metrics/*/*/*/*/cells.parquet` in duckdb, or a list of files in pandas.
 """
+
+
+def requested_text() -> str:
+    """Return the content of requested_metrics.json: architecture -> ncu metrics that the catalogue needs."""
+    catalogue = load_catalogue()
+    names = (*catalogue.checked, *catalogue.unchecked, ANY_ARCHITECTURE)
+    return json.dumps({name: catalogue.requested(name) for name in names}, indent=1) + "\n"
 
 
 def dictionary() -> str:

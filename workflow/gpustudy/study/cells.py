@@ -14,6 +14,7 @@ from gpustudy.base.canonical import KEY_HEX_DIGITS, canonical_json, key_of
 from gpustudy.base.errors import UserError
 from gpustudy.base.status import STATUS_FILE
 from gpustudy.data.lock import data_key, read_lock
+from gpustudy.metrics.requested import requested_metrics
 from gpustudy.study.acceptances import Acceptance, Acceptances, read_acceptances
 from gpustudy.study.load import ROOT, Effective
 from gpustudy.study.mistakes import nearest
@@ -31,6 +32,7 @@ PREVIOUS: Mapping[str, str | None] = {"train": None, "census": "train", "counter
 _READ_OF_WORKLOAD = {
     "train": ("model", "train"),
     "census": ("model", "train", "census"),
+    "counters": ("model", "train", "counters"),
     "quality": ("model", "train", "quality"),
 }
 """Stage -> the sections of the workload that it reads; no others are in its key."""
@@ -82,7 +84,8 @@ class Keys:
 
     def stages(self, gpu: str) -> tuple[str, ...]:
         """Return the stages of a gpu's cells, in the order in which they run."""
-        return ("train", "census", "quality")
+        has_counters = self._study.gpus[gpu].device == "cuda"
+        return ("train", "census", "counters", "quality") if has_counters else ("train", "census", "quality")
 
     def require(self, cell: Cell, stage: str | None = None) -> None:
         """Refuse a cell or stage that the study does not have.
@@ -151,7 +154,7 @@ class Keys:
             "stage": stage,
             "gpu": _gpu_slice(gpu_name, gpu, config.optimisations),
             "config": config.model_dump(mode="json", exclude={"description"}),
-            "workload": _workload_slice(workload, stage),
+            "workload": _workload_slice(workload, stage, gpu.architecture),
             "data": {"name": workload.data, "key": self.data_key(workload.data)},
             "stack": self._stack_slice(gpu_name),
             "sources": {"digest": digest_of(sources), "files": list(files_of(sources))},
@@ -232,8 +235,11 @@ def _gpu_slice(name: str, gpu: Gpu, optimisations: list[str]) -> dict[str, Any]:
     }
 
 
-def _workload_slice(workload: Workload, stage: str) -> dict[str, Any]:
-    return workload.model_dump(mode="json", include=set(_READ_OF_WORKLOAD[stage]))
+def _workload_slice(workload: Workload, stage: str, architecture: str) -> dict[str, Any]:
+    sections: dict[str, Any] = workload.model_dump(mode="json", include=set(_READ_OF_WORKLOAD[stage]))
+    if stage == "counters" and workload.counters.metrics == "catalogue":
+        sections["counters"]["metrics"] = requested_metrics(architecture)
+    return sections
 
 
 def made_from(metrics_file: Path) -> str | None:

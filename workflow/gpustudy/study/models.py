@@ -123,6 +123,27 @@ class Census(Section):
     layouts: bool = Field(True, description="Also record every operator's memory format, in a run of its own.")
 
 
+class Counters(Section):
+    """Hardware counters of chosen launches, by Nsight Compute. For cuda devices; see docs/counters.md."""
+
+    metrics: Literal["catalogue"] | list[str] = Field(
+        "catalogue", description="ncu metrics to collect; catalogue: what the metric catalogue needs on this device."
+    )
+    sections: list[str] = Field([], description="ncu sections to collect as well, for its guided analysis.")
+    replay: Literal["kernel", "application"] = Field("kernel", description="What is repeated for further passes.")
+    cache_control: Literal["all", "none", "both"] = Field(
+        "all", description="Flush caches before each pass, leave them, or a run with each."
+    )
+    clock_control: Literal["base", "none"] = Field("base", description="Lock the clocks to base, or leave them.")
+    launches_per_stratum: Positive | None = Field(
+        3, description="Most launches of one kernel and shape to profile per step; null profiles every launch."
+    )
+    iterations: Positive = Field(1, description="Optimiser steps to profile.")
+    warmup_iterations: Positive = Field(2, description="Optimiser steps before them.")
+    stall_timeout_s: Number = Field(300, gt=0, description="Seconds without progress after which ncu is ended.")
+    ncu_version: str | None = Field(None, description="Beginning of the version to insist on, such as 2024.1.")
+
+
 class Quality(Section):
     """Samples from the trained weights."""
 
@@ -141,6 +162,7 @@ class Workload(Section):
     model: Model = Field(description="The U-Net.")
     train: Train = Field(description="The train stage.")
     census: Census = Field(description="The census stage.")
+    counters: Counters = Field(Counters(), description="The counters stage; cells of a cpu have none.")
     quality: Quality = Field(description="The quality stage.")
 
 

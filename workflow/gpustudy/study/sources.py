@@ -14,25 +14,92 @@ from gpustudy.base.digests import source_digest
 
 PACKAGE = Path(gpustudy.__file__).resolve().parent
 
-_EVERY_STAGE = (
-    "__init__.py",
-    "base/*.py",
+_BASE = ("__init__.py", *(f"base/{name}.py" for name in ("__init__", "atomic", "digests", "errors", "status")))
+
+_CELL = (
+    *_BASE,
+    "base/canonical.py",
+    "base/progress.py",
     "cell/__init__.py",
     "cell/__main__.py",
+    "cell/document.py",
+    "cell/layouts.py",
+    "cell/optimisation_names.py",
+    "cell/optimisations.py",
+    "cell/outcomes.py",
+    "cell/probe.py",
+    "cell/provenance.py",
+    "cell/session.py",
+    "cell/stages.py",
+    "cell/switches.py",
+    "medddpm/__init__.py",
+    "medddpm/blocks.py",
+    "medddpm/diffusion.py",
+    "medddpm/ema.py",
+    "medddpm/fastconv.py",
+    "medddpm/lean.py",
+    "medddpm/loader.py",
+    "medddpm/memory.py",
+    "medddpm/published.py",
+    "medddpm/recompute.py",
+    "medddpm/schedule.py",
+    "medddpm/settings.py",
+    "medddpm/switches.py",
+    "medddpm/trainer.py",
+    "medddpm/unet.py",
+    "medddpm/volumes.py",
 )
+"""What every stage of a cell runs through: its start, the optimisations and the workload."""
 
 STAGE_SOURCES: dict[str, tuple[str, ...]] = {
-    "train": (*_EVERY_STAGE, "medddpm/*.py"),
-    "census": (*_EVERY_STAGE, "medddpm/*.py"),
-    "counters": (*_EVERY_STAGE, "medddpm/*.py"),
-    "quality": (*_EVERY_STAGE, "medddpm/*.py"),
+    "train": (*_CELL, "cell/memory.py", "cell/train.py"),
+    "census": (*_CELL, "cell/census.py"),
+    "counters": (*_CELL, "base/kernel_names.py", "cell/counters.py", "cell/profiled.py", "cell/ncu_*.py"),
+    "quality": (*_CELL, "cell/memory.py", "cell/train.py", "cell/quality.py"),
 }
 
+_NCU = (
+    "__init__",
+    "batch",
+    "container",
+    "csvpages",
+    "csvtext",
+    "evaluate",
+    "printed",
+    "process",
+    "report",
+    "session",
+    "source",
+    "strata",
+    "stream",
+    "tables",
+    "totals",
+    "units",
+    "wire",
+    "worker",
+)
+"""The readers of Nsight Compute's files, without the verb that reads foreign ones."""
+
+_METRICS = (*_BASE, *(f"metrics/{name}.py" for name in ("__init__", "cells", "make", "schemas")))
+
 METRICS_SOURCES: dict[str, tuple[str, ...]] = {
-    "train": ("metrics/*.py",),
-    "census": ("metrics/*.py",),
-    "counters": ("metrics/*.py",),
-    "quality": ("metrics/*.py",),
+    "train": (*_METRICS, "metrics/train.py"),
+    "census": (
+        *_METRICS,
+        *(f"metrics/{name}.py" for name in ("census", "classes", "flops", "launches", "layouts", "nesting", "trace")),
+        "metrics/kernel_classes.csv",
+    ),
+    "counters": (
+        *_METRICS,
+        *(f"metrics/{name}.py" for name in ("catalogue", "classes", "expressions", "priority", "rule_formulas")),
+        *(f"metrics/ncu/{name}.py" for name in _NCU),
+        "metrics/catalogue.yaml",
+        "metrics/kernel_classes.csv",
+    ),
+    "quality": (
+        *_METRICS,
+        *(f"metrics/{name}.py" for name in ("pictures", "quality", "similarity", "two_sample")),
+    ),
 }
 
 ANALYSIS_SOURCES = ("analysis/**/*", "study/*.py", "base/*.py")

@@ -1,4 +1,4 @@
-"""``gpustudy dictionary``: write docs/data.md, which describes every table, from the schemas."""
+"""``gpustudy dictionary``: write what follows from schemas and catalogue: docs/data.md, and the metrics to collect."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ def run(arguments: argparse.Namespace) -> int:
         UserError: with ``--check``, the file is absent or differs.
     """
     from gpustudy.base.atomic import write_text
-    from gpustudy.metrics.dictionary import dictionary
+    from gpustudy.metrics.dictionary import dictionary, requested_text
+    from gpustudy.metrics.requested import REQUESTED_FILE
 
-    text = dictionary()
-    if not arguments.check:
-        write_text(arguments.output, text)
-    elif not arguments.output.is_file() or arguments.output.read_text() != text:
-        raise UserError(f"{arguments.output} is not current: write it anew with 'gpustudy dictionary'.")
+    for path, text in ((arguments.output, dictionary()), (REQUESTED_FILE, requested_text())):
+        if not arguments.check:
+            write_text(path, text)
+        elif not path.is_file() or path.read_text() != text:
+            raise UserError(f"{path} is not current: write it anew with 'gpustudy dictionary'.")
     return 0
