@@ -11,7 +11,7 @@ import pytest
 
 from gpustudy.base.status import read_status
 from gpustudy.cell.stages import run_stage
-from tests.cell.conftest import WriteCell, make_document
+from tests.cell.conftest import make_document
 
 SELF_TIME_TOLERANCE = 0.02
 """Share of a step that may be in neither an operator's nor an annotation's self time."""

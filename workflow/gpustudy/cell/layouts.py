@@ -159,8 +159,8 @@ def _conversion(name: str, inputs: list[Row], output: Row | None, kwargs: Mappin
     formats = {source["format"], output["format"]}
     if "both" in formats or len(formats) == 1 or len(output["shape"]) != VOLUME_DIMENSIONS:
         return None
-    if name == "clone" and kwargs.get("memory_format") == torch.contiguous_format:
-        return "contiguous"  # what Tensor.contiguous() and reshape() call
+    if name == "clone" and kwargs.get("memory_format") not in (None, torch.preserve_format):
+        return "contiguous"  # what Tensor.contiguous() and reshape() become
     return _COPIES[name]
 
 

@@ -111,7 +111,7 @@ def _average(job: Job) -> dict[str, Tensor]:
 def _write_samples(
     path: Path, samples: npt.NDArray[np.float32], volumes: PreparedVolumes, cases: list[int], seeds: list[int]
 ) -> None:
-    """Write the samples with all that their judging needs: the real volumes of the same cases, masks, tissue labels, cases, seeds, affine."""
+    """Write the samples with what judges them: real volumes, masks and tissue labels of the cases, seeds, affine."""
     manifest = volumes.manifest
     with atomic_path(path) as temporary:
         np.savez(

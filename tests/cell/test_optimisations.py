@@ -1,0 +1,207 @@
+"""Each optimisation does what its name says, changes nothing else, and says so when a device or torch lacks it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from gpustudy.cell import optimisations
+from gpustudy.cell.optimisation_names import INCOMPATIBLE, OPTIMISATIONS, incompatible_pair, lacking
+from gpustudy.cell.optimisations import REGISTRY, Setup, apply_optimisations, verify_optimisations
+from gpustudy.cell.outcomes import Outcome
+from gpustudy.cell.probe import Probe, take_probe
+from gpustudy.medddpm.trainer import Trainer, TrainOptions, TrainSettings
+from gpustudy.medddpm.unet import UNet3D
+from gpustudy.medddpm.volumes import PreparedVolumes
+from tests.cell.conftest import MODEL, SIDE, TRAIN
+
+EXPLICIT_TOLERANCE = 1e-4
+"""Relative tolerance between two forms of the same float32 mathematics."""
+
+
+def make_setup(*names: str, volume: tuple[int, ...] = (SIDE,) * 3) -> Setup:
+    """A setup on the CPU with every zero weight made non-zero, so that all gradients flow."""
+    torch.manual_seed(0)
+    model = UNet3D.from_document(MODEL)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if not parameter.any():
+                parameter.normal_(std=0.05)
+    setup = Setup("cpu", model, volume)
+    apply_optimisations(setup, names, pytorch_defaults=False)
+    return setup
+
+
+def options_of(setup: Setup) -> TrainOptions:
+    return TrainOptions(**setup.options)
+
+
+def loss_and_gradients(setup: Setup) -> tuple[Tensor, dict[str, Tensor]]:
+    """One forward and backward of fixed noise, outside the trainer."""
+    x = torch.randn((1, 3, 8, 8, 8), generator=torch.Generator().manual_seed(1))
+    dtype = setup.options.get("autocast_dtype")
+    with torch.autocast("cpu", dtype, dtype is not None):
+        loss = setup.model(x, torch.tensor([100])).float().square().mean()
+    loss.backward()
+    return loss.detach(), {name: p.grad for name, p in setup.model.named_parameters() if p.grad is not None}
+
+
+def assert_equal_mathematics(names: tuple[str, ...], tolerance: float = EXPLICIT_TOLERANCE) -> None:
+    expected_loss, expected = loss_and_gradients(make_setup())
+    loss, gradients = loss_and_gradients(make_setup(*names))
+    torch.testing.assert_close(loss, expected_loss, rtol=tolerance, atol=0)
+    assert gradients.keys() == expected.keys()
+    scale = max(float(value.abs().max()) for value in expected.values())
+    for name, value in expected.items():
+        torch.testing.assert_close(gradients[name], value, rtol=tolerance, atol=tolerance * scale, msg=name)
+
+
+def saved_bytes(*names: str) -> int:
+    setup = make_setup(*names)
+    return take_probe(setup.model, options_of(setup)).saved_bytes
+
+
+def test_the_table_of_names_and_the_registry_hold_the_same() -> None:
+    assert set(OPTIMISATIONS) == set(REGISTRY)
+    assert all(first in OPTIMISATIONS and second in OPTIMISATIONS for first, second, _ in INCOMPATIBLE)
+    assert incompatible_pair(["fp16", "sdpa", "bf16"]) is not None
+    assert incompatible_pair(["bf16", "sdpa", "keep_attention"]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "architecture", "has"),
+    [
+        ("tf32", "cpu", "cpu", False),
+        ("tf32", "cuda", "sm_70", False),
+        ("tf32", "cuda", "sm_80", True),
+        ("tf32", "cuda", "sm_90a", True),
+        ("tf32", "cuda", "sm_100", True),
+        ("bf16", "cuda", "sm_70", False),
+        ("bf16", "cuda", "sm_80", True),
+        ("bf16", "cpu", "cpu", True),
+        ("fp16", "cpu", "cpu", False),
+        ("fp16", "cuda", "sm_70", True),
+        ("cudnn_benchmark", "cpu", "cpu", False),
+        ("channels_last", "cuda", "sm_70", True),
+    ],
+)
+def test_what_each_device_has(name: str, device: str, architecture: str, has: bool) -> None:
+    assert (lacking(name, device, architecture) is None) == has
+
+
+def test_channels_last_reaches_the_convolutions_and_its_absence_is_seen() -> None:
+    setup = make_setup("channels_last")
+    trainer_model = setup.model.to(memory_format=torch.channels_last_3d)
+    probe = take_probe(trainer_model, options_of(setup))
+    evidence = REGISTRY["channels_last"].verify(setup, probe)
+    assert evidence.verified
+    assert "input_blocks.0.0" in evidence.seen["received"]  # the stem gets the input as it comes
+    plain = make_setup()
+    probe = take_probe(plain.model, options_of(plain))
+    assert not REGISTRY["channels_last"].verify(plain, probe).verified
+
+
+def test_bf16_convolutions_take_bfloat16_and_weights_stay_float32() -> None:
+    setup = make_setup("bf16")
+    probe = take_probe(setup.model, options_of(setup))
+    assert {row["inputs"][0]["dtype"] for row in probe.convolutions()} == {"bfloat16"}
+    assert {parameter.dtype for parameter in setup.model.parameters()} == {torch.float32}
+    assert not REGISTRY["bf16"].verify(setup, take_probe(setup.model, TrainOptions())).verified
+
+
+def test_native_norm_normalises_in_bfloat16() -> None:
+    for names, dtype in ((("bf16",), "float32"), (("bf16", "native_norm"), "bfloat16")):
+        setup = make_setup(*names)
+        probe = take_probe(setup.model, options_of(setup))
+        dtypes = {row["inputs"][0]["dtype"] for row in probe.rows if row["op"] == "aten.native_group_norm"}
+        assert dtype in dtypes
+    assert verify_optimisations(setup, names, probe)["native_norm"].verified
+
+
+def test_sdpa_is_called_and_equals_explicit_attention() -> None:
+    setup = make_setup("sdpa")
+    probe = take_probe(setup.model, options_of(setup))
+    assert probe.fused_attention_calls == 4  # one on the way down, one in the middle, two on the way up
+    assert take_probe(make_setup().model, TrainOptions()).fused_attention_calls == 0
+    assert_equal_mathematics(("sdpa",))
+
+
+def test_kept_attention_gives_equal_gradients_from_more_memory() -> None:
+    assert_equal_mathematics(("keep_attention",), tolerance=1e-6)
+    assert saved_bytes("keep_attention") > saved_bytes()
+
+
+def test_checkpointing_keeps_less_and_gives_equal_gradients() -> None:
+    assert_equal_mathematics(("checkpointing",), tolerance=1e-6)
+    assert saved_bytes("checkpointing") < 0.5 * saved_bytes()
+
+
+def test_optimisations_compose() -> None:
+    names = ("channels_last", "bf16", "sdpa", "keep_attention", "native_norm")
+    setup = make_setup(*names)
+    setup.model.to(memory_format=torch.channels_last_3d)
+    evidence = verify_optimisations(setup, names, take_probe(setup.model, options_of(setup)))
+    assert all(found.verified for found in evidence.values())
+    assert_equal_mathematics(("sdpa", "keep_attention"))
+
+
+def test_fused_adam_takes_the_same_step(prepared: Path) -> None:
+    weights = []
+    for names in ((), ("fused_adam",)):
+        setup = make_setup()
+        if REGISTRY["fused_adam"].missing(setup):
+            pytest.skip("this torch has no fused Adam on the CPU")
+        apply_optimisations(setup, names, pytorch_defaults=False)
+        with Trainer(setup.model, TrainSettings(**TRAIN), PreparedVolumes(prepared), 1, options_of(setup)) as trainer:
+            setup.optimizer = trainer.optimizer
+            trainer.step()
+        assert REGISTRY["fused_adam"].verify(setup, Probe()).verified == bool(names)
+        weights.append(dict(setup.model.named_parameters()))
+    for name, expected in weights[0].items():
+        torch.testing.assert_close(weights[1][name], expected, rtol=1e-5, atol=1e-7)
+
+
+def test_one_without_effect_is_no_result_of_that_name() -> None:
+    setup = make_setup("sdpa")
+    with pytest.raises(Outcome, match="without effect") as caught:
+        verify_optimisations(setup, ("sdpa",), Probe())
+    assert (caught.value.state, caught.value.reason) == ("unsupported", "no_effect")
+
+
+def test_what_this_torch_lacks_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise RuntimeError("`fused=True` requires all the params to be CUDA")  # torch 2.0 on the CPU
+
+    monkeypatch.setattr(torch.optim, "Adam", refuse)
+    monkeypatch.delattr(optimisations.F, "scaled_dot_product_attention")
+    for name in ("fused_adam", "sdpa"):
+        with pytest.raises(Outcome, match=name) as caught:
+            make_setup(name)
+        assert (caught.value.state, caught.value.reason) == ("unsupported", "stack")
+
+
+def test_compile_without_a_compiler_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(Outcome, match="compile"):
+        make_setup("compile")
+
+
+def test_bf16_on_the_cpu_is_refused_where_a_level_has_two_voxels_a_side() -> None:
+    with pytest.raises(Outcome, match="2 x 2 x 2"):
+        make_setup("bf16", volume=(4, 4, 4))  # two levels
+
+
+def test_pytorch_defaults_touch_no_switch() -> None:
+    before = torch.backends.cudnn.benchmark
+    interface = optimisations.tf32_interface(torch)
+    interface.set_tf32(True)
+    values = interface.read()
+    apply_optimisations(Setup("cpu", make_setup().model, (SIDE,) * 3), (), pytorch_defaults=True)
+    assert torch.backends.cudnn.benchmark == before
+    make_setup()  # not the defaults: off
+    assert interface.read() != values
