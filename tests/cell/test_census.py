@@ -11,7 +11,7 @@ import pytest
 
 from gpustudy.base.status import read_status
 from gpustudy.cell.stages import run_stage
-from tests.cell.conftest import make_document
+from tests.cell.conftest import SIDE, make_document
 
 SELF_TIME_TOLERANCE = 0.02
 """Share of a step that may be in neither an operator's nor an annotation's self time."""
@@ -89,3 +89,48 @@ def test_backward_runs_on_the_thread_of_the_step(events: list[dict[str, Any]]) -
     assert {e["tid"] for e in backward} == {step["tid"]}
     ranges = named(events, "gpustudy.backward")
     assert all(any(inside([e], r) for r in ranges) for e in backward)
+
+
+def test_flops_of_convolutions_are_those_of_their_shapes(census: Path) -> None:
+    flops = json.loads((census / "flops.json").read_text())
+    if flops["total"] is None:
+        pytest.skip("this torch has no FlopCounterMode")
+    # Convolutions as (C_in, C_out, kernel voxels, output voxels a side); multiply and add are two operations.
+    side, half = SIDE, SIDE // 2
+    down = [(3, 32, 27, side), *[(32, 32, 27, side)] * 2, (32, 32, 27, half)]
+    coarse = [(32, 64, 27, half), (64, 64, 27, half), (32, 64, 1, half), *[(64, 64, 27, half)] * 4]
+    up = [(128, 64, 27, half), (64, 64, 27, half), (128, 64, 1, half), (96, 64, 27, half), (64, 64, 27, half)]
+    up += [(96, 64, 1, half), (64, 64, 27, side), (96, 32, 27, side), (32, 32, 27, side), (96, 32, 1, side)]
+    up += [(64, 32, 27, side), (32, 32, 27, side), (64, 32, 1, side), (32, 1, 27, side)]
+    volumes = sum(2 * c_in * c_out * kernel * voxels**3 for c_in, c_out, kernel, voxels in (*down, *coarse, *up))
+    attention = 4 * (2 * 64 * 3 * 64 + 2 * 64 * 64) * half**3  # qkv and proj_out of four blocks
+    assert flops["forward"]["aten.convolution"] == 2 * (volumes + attention)  # two micro-batches
+    assert flops["total"] == sum(sum(flops[phase].values()) for phase in ("forward", "backward"))
+    # Each convolution's backward is two more; the attention blocks (and their products) run forward once more there.
+    products = 4 * 2 * (2 * 64 * half**6)  # q k^T and weights v
+    assert flops["forward"]["aten.bmm"] == 2 * products
+    assert flops["backward"]["aten.bmm"] == 2 * (products + 2 * products)
+    assert flops["backward"]["aten.convolution"] == 2 * attention
+
+
+def test_layouts_name_every_convolution_of_the_model(census: Path) -> None:
+    with gzip.open(census / "layouts.jsonl.gz", "rt") as stream:
+        rows = [json.loads(line) for line in stream]
+    assert {row["phase"] for row in rows} <= {"data", "forward", "backward", "optimiser", "other"}
+    modules = [row["module"] for row in rows if row["phase"] == "forward" and row["op"] == "aten.convolution"]
+    assert modules.count("input_blocks.0.0") == 2  # once per micro-batch
+    assert modules.count("output_blocks.3.0.skip_connection") == 2
+    steps = [row for row in rows if row["phase"] == "optimiser"]
+    assert steps
+    assert not [row for row in rows if row["conversion"]]  # everything is contiguous without channels_last
+
+
+def test_the_files_are_those_of_the_stage(census: Path) -> None:
+    assert set(read_status(census).files) == {
+        "cell.json",
+        "trace.json.gz",
+        "flops.json",
+        "layouts.jsonl.gz",
+        "switches.json",
+        "provenance.json",
+    }

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
-from torch.utils.flop_counter import FlopCounterMode
 
 from gpustudy.base.atomic import atomic_path, write_json
 from gpustudy.base.progress import Progress
@@ -25,6 +24,11 @@ from gpustudy.cell.layouts import FAST_COMPRESSION, LayoutRecorder, recorded_lay
 from gpustudy.cell.session import Phase, Session, open_session
 from gpustudy.cell.stages import Job
 from gpustudy.medddpm.trainer import Trainer
+
+try:
+    from torch.utils.flop_counter import FlopCounterMode
+except ImportError:  # before torch 2.1
+    FlopCounterMode = None  # type: ignore[assignment,misc]  # asked for below
 
 TRACE_FILE = "trace.json.gz"
 FLOPS_FILE = "flops.json"
@@ -98,33 +102,34 @@ def _dispatch_run(job: Job, session: Session, phases: PhaseSwitch, layouts: bool
     """
     trainer = session.trainer
     trainer.network = trainer.model
-    counter = FlopCounterMode(display=False)
+    counter = None if FlopCounterMode is None else FlopCounterMode(display=False)
     tally = FlopTally(counter)
     with ExitStack() as modes:
-        modes.enter_context(counter)
+        if counter is not None:
+            modes.enter_context(counter)
         recorder = modes.enter_context(recorded_layouts(trainer.model)) if layouts else None
         phases.now = lambda name: _watched(name, tally, recorder)
         trainer.step()
         phases.now = nullcontext
-    write_json(job.out / FLOPS_FILE, tally.phases | {"total": counter.get_total_flops()})
+    write_json(job.out / FLOPS_FILE, tally.phases | {"total": counter and counter.get_total_flops()})
     if recorder is not None:
         write_layouts(job.out, recorder.rows)
 
 
 class FlopTally:
-    """Splits a counter's growing total into phases.
+    """Splits a counter's growing total into phases; without a counter (torch 2.0 has none) there is nothing to split.
 
     Attributes:
         phases: FLOPs by operator in ``forward`` and in ``backward`` (recomputation included).
     """
 
-    def __init__(self, counter: FlopCounterMode) -> None:
+    def __init__(self, counter: FlopCounterMode | None) -> None:
         self._counter = counter
         self.phases: dict[str, dict[str, int]] = {"forward": {}, "backward": {}}
 
     def counts(self) -> Counter[str]:
         """Return the FLOPs so far, by operator."""
-        counts = self._counter.get_flop_counts().get("Global", {})
+        counts = {} if self._counter is None else self._counter.get_flop_counts().get("Global", {})
         return Counter({str(name): int(flops) for name, flops in counts.items()})
 
     def add(self, phase: str, before: Counter[str]) -> None:
