@@ -13,11 +13,13 @@ import pytest
 from gpustudy.base.errors import UserError
 from gpustudy.cli import main
 from gpustudy.metrics.catalogue import load_catalogue
+from gpustudy.metrics.make import make_metrics
 from gpustudy.metrics.ncu import report as report_module
 from gpustudy.metrics.ncu.extract import extract
 from gpustudy.metrics.ncu.strata import Strata, Stratum, read_strata
 from gpustudy.metrics.ncu.tables import counters_tables, phase_of
 from gpustudy.metrics.schemas import Identity, read_table
+from tests.metrics import raw_stages
 from tests.metrics.ncu import report_builder as build
 from tests.metrics.ncu.report_builder import ATTRIBUTES, Estimate, Kernel
 
@@ -224,7 +226,7 @@ def test_failed_launches_are_kept_and_counted_in_no_total(tmp_path: Path) -> Non
 
 
 def _plan(path: Path, **strata: float) -> None:
-    names = {"gemm": GEMM, "add": ADD}
+    names = {"gemm": GEMM, "add": ADD.replace("float>>", "float> >")}  # as PyTorch's trace spells it
     planned = [
         {"name": names[name], "grid": [4, 2, 1], "block": [128, 1, 1], "shared_memory_bytes": 3072,
          "launches_per_step": count, "phases": {"backward": count}, "mean_ns": 10.0}
@@ -330,3 +332,26 @@ def test_real_reports_become_tables(shared_data: Path, tmp_path: Path) -> None:
     assert (gemm["duration_ns"], gemm["opcode_mma"], gemm["tensor_pipe_fp_pct"]) == (8512.0, 13824.0, 0.0)
     assert gemm["tensor_pipe_int_pct"] > 0  # an int8 GEMM
     assert np.isclose(found["llm-perf-opt__k1.details.csv", 0]["dram_throughput_pct"], 19.66)
+
+
+def test_a_counters_stage_becomes_a_metrics_directory(tmp_path: Path) -> None:
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    build.write(raw / "report.ncu-rep", [FAST, SLOW])
+    _plan(raw, gemm=5, add=1)
+    raw_stages.finish(raw, "counters", gpu="a100")
+    make_metrics(raw, tmp_path / "metrics", "feedfeedfeed")
+    cells = read_table(tmp_path / "metrics/cells.parquet", "cells").to_pylist()
+    total = [
+        row for row in cells if (row["quantity"], row["scope"], row["kernel_class"]) == ("duration_ns", "total", None)
+    ]
+    assert [(row["gpu"], row["config"], row["repeat"], row["stage"], row["value"], row["unit"]) for row in total] == [
+        ("a100", "baseline", 2, "counters", 8000.0, "ns")
+    ]
+    tables = json.loads((tmp_path / "metrics/metrics.json").read_text())["tables"]
+    assert {name: about["rows"] for name, about in tables.items() if name != "cells.parquet"} == {
+        "counters.parquet": 2,
+        "counter_values.parquet": read_table(tmp_path / "metrics/counter_values.parquet", "counter_values").num_rows,
+        "rules.parquet": 3,
+        "priority.parquet": 2,
+    }

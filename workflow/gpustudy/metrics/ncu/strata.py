@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from gpustudy.base.errors import UserError
+from gpustudy.base.kernel_names import kernel_identity
 from gpustudy.metrics.ncu.batch import Launch
 
 _OTHER = "other"
 
 Key = tuple[str, tuple[int, ...] | None, tuple[int, ...] | None, int | None]
-"""A stratum: kernel name, grid, block, shared memory in bytes."""
+"""A stratum: kernel name in one spelling, grid, block, shared memory in bytes."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,11 @@ class Stratum:
     per_step: float
     phase: str
     time_ns: float
+
+    def with_more(self, other: Stratum) -> Stratum:
+        """Return both as one: strata whose names are one name in the report's spelling."""
+        phase = self.phase if self.phase == other.phase else _OTHER
+        return Stratum(self.per_step + other.per_step, phase, self.time_ns + other.time_ns)
 
 
 @dataclass(frozen=True)
@@ -51,12 +57,11 @@ class Strata:
         A stratum's launches share its count of a step, however many were profiled. A launch that the census does not
         know (the profiler changes some names) stands for itself, divided by the profiled steps.
         """
-        counts = Counter(_key(launch) for launch in launches if not launch.has_failed)
+        keys = [_key(launch) for launch in launches]
+        counts = Counter(key for key, launch in zip(keys, launches, strict=True) if not launch.has_failed)
         return [
-            self.known[key].per_step / counts[key]
-            if (key := _key(launch)) in self.known and counts[key]
-            else 1 / self.steps
-            for launch in launches
+            self.known[key].per_step / counts[key] if key in self.known and counts[key] else 1 / self.steps
+            for key in keys
         ]
 
     def phases(self, launches: Sequence[Launch]) -> list[str]:
@@ -81,7 +86,10 @@ def read_strata(path: Path) -> Strata:
         return Strata({})
     try:
         record = json.loads(path.read_text())
-        known = {_planned_key(one): _stratum(one) for one in record["plan"]["strata"]}
+        known: dict[Key, Stratum] = {}
+        for planned in record["plan"]["strata"]:
+            key, stratum = _planned_key(planned), _stratum(planned)
+            known[key] = stratum.with_more(known[key]) if key in known else stratum
         return Strata(known, int(record["settings"]["iterations"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
@@ -97,8 +105,9 @@ def _stratum(planned: dict[str, Any]) -> Stratum:
 
 
 def _planned_key(planned: dict[str, Any]) -> Key:
-    return planned["name"], tuple(planned["grid"]), tuple(planned["block"]), int(planned["shared_memory_bytes"])
+    name = kernel_identity(planned["name"])
+    return name, tuple(planned["grid"]), tuple(planned["block"]), int(planned["shared_memory_bytes"])
 
 
 def _key(launch: Launch) -> Key:
-    return launch.name, launch.grid, launch.block, launch.shared_memory_bytes
+    return kernel_identity(launch.name), launch.grid, launch.block, launch.shared_memory_bytes
