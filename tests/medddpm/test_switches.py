@@ -6,16 +6,17 @@ import pytest
 import torch
 
 from gpustudy.base.errors import UserError
+from gpustudy.medddpm.blocks import NormConvolution
 from gpustudy.medddpm.switches import SWITCHES, read_switches, set_switches
 from tests.medddpm.conftest import fill_by_name
 
 CHANGES = [(name, value) for name, switch in SWITCHES.items() for value in switch.values if value != switch.published]
 
 
-def output_and_gradients(model):
+def output_and_gradients(model, batch):
     model.zero_grad()
-    x = torch.randn(2, 3, 8, 8, 8, generator=torch.Generator().manual_seed(1))
-    output = model(x, torch.tensor([3, 200]))
+    x = torch.randn(batch, 3, 8, 8, 8, generator=torch.Generator().manual_seed(1))
+    output = model(x, torch.tensor([3, 200])[:batch])
     output.square().mean().backward()
     return output.detach(), {name: weight.grad.clone() for name, weight in model.named_parameters()}
 
@@ -24,23 +25,28 @@ def test_the_default_is_the_published_sequence(small_model):
     assert read_switches(small_model) == {name: switch.published for name, switch in SWITCHES.items()}
 
 
+@pytest.mark.parametrize("batch", [1, 2])  # PyTorch's CPU convolution has a form of its own for one sample
 @pytest.mark.parametrize(("name", "value"), CHANGES)
-def test_a_switch_changes_neither_output_nor_gradients(name, value, small_model):
+def test_a_switch_changes_neither_output_nor_gradients(name, value, batch, small_model):
     fill_by_name(small_model)  # a fresh network has zero gradients nearly everywhere
-    before = output_and_gradients(small_model)
+    before = output_and_gradients(small_model, batch)
     set_switches(small_model, **{name: value})
     assert read_switches(small_model)[name] == value
-    after = output_and_gradients(small_model)
+    after = output_and_gradients(small_model, batch)
     torch.testing.assert_close(after[0], before[0], rtol=1e-4, atol=1e-4)
+    largest = max(float(gradient.abs().max()) for gradient in before[1].values())
     for tensor, gradient in before[1].items():
-        torch.testing.assert_close(after[1][tensor], gradient, rtol=1e-3, atol=1e-4 * float(gradient.abs().max()))
+        torch.testing.assert_close(after[1][tensor], gradient, rtol=1e-3, atol=1e-6 * largest)
 
 
 def kept_bytes(model):
+    """Bytes that autograd keeps for backward, the parameters' left out."""
+    parameters = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept = {}
 
     def keep(tensor):
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        if tensor.untyped_storage().data_ptr() not in parameters:
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
@@ -60,7 +66,7 @@ def test_recomputed_attention_runs_whole_in_backward(small_model):
     for module in small_model.modules():
         if type(module).__name__ == "AttentionBlock":
             module.proj_out.register_forward_hook(lambda *_: calls.append(1))
-    output_and_gradients(small_model)
+    output_and_gradients(small_model, batch=1)
     blocks = sum(type(module).__name__ == "AttentionBlock" for module in small_model.modules())
     assert len(calls) == 2 * blocks
 
@@ -74,3 +80,29 @@ def test_mixed_switches_are_read_as_mixed(small_model):
 def test_unknown_switches_and_values_are_refused(values, small_model):
     with pytest.raises(UserError):
         set_switches(small_model, **values)
+
+
+def test_lean_norm_keeps_only_inputs(small_model):
+    set_switches(small_model, attention_recompute=False)
+    plain = kept_bytes(small_model)
+    set_switches(small_model, lean_norm=True)
+    assert kept_bytes(small_model) < 0.7 * plain
+
+
+@pytest.mark.parametrize("in_float32", [True, False])
+def test_the_lean_form_equals_the_plain_one_under_autocast(in_float32):
+    torch.manual_seed(0)
+    block = NormConvolution(32, 32)
+    block[0].in_float32 = in_float32
+    results = []
+    for lean in (False, True):
+        block.lean = lean
+        x = torch.randn(1, 32, 4, 4, 4, generator=torch.Generator().manual_seed(2)).bfloat16().requires_grad_()
+        block.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            output = block(x)
+        output.float().square().mean().backward()
+        results.append([output.float(), x.grad.float(), *(weight.grad for weight in block.parameters())])
+    assert output.dtype == torch.bfloat16
+    for plain, lean in zip(*results, strict=True):
+        torch.testing.assert_close(lean, plain, rtol=0.1, atol=0.02 * float(plain.detach().abs().max()))

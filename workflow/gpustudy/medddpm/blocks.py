@@ -15,6 +15,8 @@ import torch.nn.functional as F  # noqa: N812 - the name that PyTorch's own docu
 from torch import Tensor, nn
 
 from gpustudy.base.errors import UserError
+from gpustudy.medddpm.fastconv import fast_convolution
+from gpustudy.medddpm.lean import autocast_dtype, norm_silu_convolution
 from gpustudy.medddpm.recompute import recomputed
 
 NORM_GROUPS = 32
@@ -81,6 +83,51 @@ class GroupNorm(nn.GroupNorm):
             return F.group_norm(x, self.num_groups, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
 
 
+class Convolution(nn.Conv3d):
+    """A convolution of side 3 that keeps the sides of the volume.
+
+    Attributes:
+        fast: convolve one float32 sample on the CPU by the forms of ``fastconv`` (published: no).
+    """
+
+    def __init__(self, channels_in: int, channels_out: int) -> None:
+        super().__init__(channels_in, channels_out, KERNEL_SIDE, padding=1)
+        self.fast = False
+
+    def forward(self, x: Tensor) -> Tensor:  # (B, C_in, D, H, W) -> (B, C_out, D, H, W)
+        """Convolve ``x``."""
+        if self.fast and self.bias is not None and autocast_dtype(x.device.type) is None:
+            return fast_convolution(x, self.weight, self.bias)
+        return super().forward(x)
+
+
+class NormConvolution(nn.Sequential):
+    """Normalisation, SiLU (dropout of 0) and a convolution.
+
+    Attributes:
+        lean: keep only the input for backward and compute the rest again there (published: no).
+    """
+
+    def __init__(self, channels_in: int, channels_out: int, dropout: bool = False) -> None:
+        # the dropout does nothing, but gives the convolution its published index 3
+        between = [nn.SiLU(), nn.Dropout(p=0.0)] if dropout else [nn.SiLU()]
+        super().__init__(GroupNorm(channels_in), *between, Convolution(channels_in, channels_out))
+        self.lean = False
+
+    def forward(self, x: Tensor) -> Tensor:  # (B, C_in, D, H, W) -> (B, C_out, D, H, W)
+        """Normalise, activate and convolve ``x``."""
+        if not self.lean:
+            for module in self:
+                x = module(x)
+            return x
+        norm, conv = self[0], self[-1]
+        assert isinstance(norm, GroupNorm)
+        assert isinstance(conv, Convolution)
+        assert conv.bias is not None
+        affine, kernel = (norm.weight, norm.bias), (conv.weight, conv.bias)
+        return norm_silu_convolution(x, affine, NORM_GROUPS, NORM_EPSILON, norm.in_float32, kernel, conv.fast)
+
+
 class ResBlock(nn.Module):
     """Two convolutions with the timestep embedding added in between, and a skip connection.
 
@@ -95,16 +142,9 @@ class ResBlock(nn.Module):
 
     def __init__(self, channels_in: int, channels_out: int, embedding_channels: int) -> None:
         super().__init__()
-        self.in_layers = nn.Sequential(
-            GroupNorm(channels_in), nn.SiLU(), nn.Conv3d(channels_in, channels_out, KERNEL_SIDE, padding=1)
-        )
+        self.in_layers = NormConvolution(channels_in, channels_out)
         self.emb_layers = nn.Sequential(nn.SiLU(), nn.Linear(embedding_channels, channels_out))
-        self.out_layers = nn.Sequential(
-            GroupNorm(channels_out),
-            nn.SiLU(),
-            nn.Dropout(p=0.0),  # does nothing, but gives the convolution its published index 3
-            nn.Conv3d(channels_out, channels_out, KERNEL_SIDE, padding=1),
-        )
+        self.out_layers = NormConvolution(channels_out, channels_out, dropout=True)
         zero_parameters(self.out_layers[-1])
         self.skip_connection: nn.Module = nn.Identity()
         if channels_in != channels_out:
@@ -192,7 +232,7 @@ class Upsample(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.conv = nn.Conv3d(channels, channels, KERNEL_SIDE, padding=1)
+        self.conv = Convolution(channels, channels)
 
     def forward(self, x: Tensor) -> Tensor:  # (B, C, D, H, W) -> (B, C, 2D, 2H, 2W)
         """Double the sides of ``x``."""

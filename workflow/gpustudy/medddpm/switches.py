@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from gpustudy.base.errors import UserError
-from gpustudy.medddpm.blocks import AttentionBlock, GroupNorm, ResBlock
+from gpustudy.medddpm.blocks import AttentionBlock, Convolution, GroupNorm, NormConvolution, ResBlock
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,20 @@ SWITCHES = {
         True,
         (True, False),
         "False: normalise in the dtype of the input (statistics stay float32 inside the kernel)",
+    ),
+    "lean_norm": Switch(
+        NormConvolution,
+        "lean",
+        False,
+        (True, False),
+        "True: keep only the input of normalisation, SiLU and convolution; compute the rest again in backward",
+    ),
+    "fast_convolution": Switch(
+        Convolution,
+        "fast",
+        False,
+        (True, False),
+        "True: convolve one float32 sample on the CPU by faster forms (halved batch, minimal filtering)",
     ),
 }
 """Name -> switch. A name sets the attribute on every block of its kind."""

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from gpustudy.base.errors import UserError
 from gpustudy.medddpm.blocks import (
-    KERNEL_SIDE,
     NORM_GROUPS,
     AttentionBlock,
+    Convolution,
     Downsample,
-    GroupNorm,
+    NormConvolution,
     ResBlock,
     Stage,
     Upsample,
@@ -142,7 +142,7 @@ class UNet3D(nn.Module):
         )
         self.output_blocks = self._decoder(embedding, skips)
         last = self.architecture.widths[0]
-        self.out = nn.Sequential(GroupNorm(last), nn.SiLU(), nn.Conv3d(last, out_channels, KERNEL_SIDE, padding=1))
+        self.out = NormConvolution(last, out_channels)
         zero_parameters(self.out[-1])
 
     @classmethod
@@ -210,7 +210,7 @@ class UNet3D(nn.Module):
         """Return the way down and the channels of each of its outputs."""
         widths = self.architecture.widths
         width = widths[0]
-        stages = [Stage(nn.Conv3d(self.architecture.in_channels, width, KERNEL_SIDE, padding=1))]
+        stages = [Stage(Convolution(self.architecture.in_channels, width))]
         skips = [width]
         for level, level_width in enumerate(widths):
             for _ in range(self.architecture.res_blocks):

@@ -1,0 +1,80 @@
+"""The fast convolutions equal PyTorch's, and are used where its own CPU kernel is slow or does more work."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gpustudy.medddpm import fastconv
+from gpustudy.medddpm.blocks import Convolution
+from gpustudy.medddpm.fastconv import backward_form, forward_form, is_minimal, is_slow, plain_backward
+
+
+def operators_of(function):
+    with torch.profiler.profile() as profile:
+        function()
+    return {event.key for event in profile.key_averages()}
+
+
+@pytest.mark.parametrize(("side", "slow"), [(16, True), (18, False)])
+def test_a_small_sample_is_one_that_pytorch_convolves_by_its_slow_form(side, slow):
+    """64 channels and two sides of 16 are 16,384 elements, of 18 are 20,736; the rule's limit is 20,480."""
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("this PyTorch has no oneDNN")
+    convolution = Convolution(64, 32)
+    x = torch.randn(1, 64, side, side, side)
+    assert is_slow(x) == slow
+    assert ("aten::slow_conv3d_forward" in operators_of(lambda: convolution(x))) == slow
+    plain = convolution(x)
+    convolution.fast = True
+    halved = operators_of(lambda: convolution(x))
+    assert "aten::slow_conv3d_forward" not in halved
+    assert "aten::mkldnn_convolution" in halved
+    torch.testing.assert_close(convolution(x), plain, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("channels", "channels_out", "volume", "slabs"),
+    [
+        (64, 32, (32, 32, 32), 1),
+        (64, 32, (32, 32, 16), 3),
+        (32, 64, (26, 56, 20), 2),
+        (32, 64, (4, 6, 8), 0),
+        (32, 32, (2, 2, 2), 0),
+    ],
+)
+def test_fast_forms_equal_the_plain_convolution_forward_and_backward(
+    channels, channels_out, volume, slabs, monkeypatch
+):
+    """In float32 against float64: both forms and their edges, one slab and several (0: halved)."""
+    if slabs:
+        elements = channels * volume[0] // 2 * volume[1] * volume[2]
+        monkeypatch.setattr(fastconv, "SLAB_ELEMENTS", elements // slabs)
+        monkeypatch.setattr(fastconv, "SLOW_ELEMENTS", 1000)
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(1, channels, *volume, generator=generator)
+    weight = torch.randn(channels_out, channels, 3, 3, 3, generator=generator) / (27 * channels) ** 0.5
+    bias = torch.randn(channels_out, generator=generator)
+    gradient = torch.randn(1, channels_out, *volume, generator=generator)
+    assert is_slow(x) != is_minimal(x, channels_out)
+    assert is_minimal(x, channels_out) == (slabs > 0)
+    assert not slabs or len(fastconv._slabs(x)) == slabs
+    exact = torch.nn.functional.conv3d(x.double(), weight.double(), bias.double(), padding=1)
+    torch.testing.assert_close(forward_form(x, weight, bias).double(), exact, rtol=1e-4, atol=1e-4)
+    expected = plain_backward(gradient.double(), x.double(), weight.double())
+    for ours, theirs in zip(backward_form(gradient, x, weight), expected, strict=True):
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=1e-5 * float(theirs.abs().max()))
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.zeros(2, 64, 32, 32, 8),
+        torch.zeros(1, 64, 32, 32, 8).bfloat16(),
+        torch.zeros(1, 64, 33, 32, 8),
+        torch.zeros(1, 64, 32, 32, 8).contiguous(memory_format=torch.channels_last_3d),
+    ],
+)
+def test_other_inputs_take_pytorchs_own_form(x):
+    assert not is_slow(x)
+    assert not is_minimal(x, 64)

@@ -1,0 +1,117 @@
+"""Normalisation, SiLU and convolution as one function that keeps only its input for backward.
+
+The mathematics is the blocks'; only the order of rounding may differ. Used where a block's switch asks for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name that PyTorch's own documentation uses
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from gpustudy.medddpm.fastconv import backward_form, forward_form, plain_backward
+
+
+def norm_silu_convolution(
+    x: Tensor,
+    norm: tuple[Tensor, Tensor],
+    groups: int,
+    eps: float,
+    in_float32: bool,
+    conv: tuple[Tensor, Tensor],
+    fast: bool,
+) -> Tensor:
+    """Return conv(silu(norm(x))), keeping only ``x`` for backward, where the rest is computed again.
+
+    Args:
+        x: (B, C_in, D, H, W).
+        norm: weight and bias of the normalisation, (C_in,) each.
+        groups: groups of the normalisation.
+        eps: added to the variance of a group.
+        in_float32: normalise in float32, whatever the dtype of ``x``.
+        conv: weight (C_out, C_in, 3, 3, 3) and bias (C_out,) of the convolution; under autocast they are cast.
+        fast: convolve by the forms of ``fastconv``.
+    """
+    dtype = autocast_dtype(x.device.type) or conv[0].dtype
+    with torch.autocast(x.device.type, enabled=False):
+        weight, bias = (parameter.to(dtype) for parameter in conv)
+        apply: Any = _NormSiluConvolution.apply  # PyTorch leaves it untyped
+        result: Tensor = apply(x, *norm, weight, bias, groups, eps, in_float32, fast)
+    return result
+
+
+def autocast_dtype(device_type: str) -> torch.dtype | None:
+    """Return the dtype that autocast gives a convolution now, or None when it is off."""
+    if hasattr(torch, "get_autocast_dtype"):
+        return torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else None
+    if device_type == "cpu":  # PyTorch before 2.4 has one function per device
+        return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
+    return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
+
+
+class _NormSiluConvolution(torch.autograd.Function):
+    """Normalisation, SiLU and convolution with padding 1 as one differentiable function."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        norm_weight: Tensor,
+        norm_bias: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        groups: int,
+        eps: float,
+        in_float32: bool,
+        fast: bool,
+    ) -> Tensor:
+        values = _dense(x.float() if in_float32 else x)
+        scale, shift = norm_weight.to(values.dtype), norm_bias.to(values.dtype)
+        batch, channels, *sides = values.shape
+        voxels = sides[0] * sides[1] * sides[2]
+        normal, mean, rstd = torch.native_group_norm(values, scale, shift, batch, channels, voxels, groups, eps)
+        active = F.silu(normal, inplace=True).to(weight.dtype)
+        ctx.save_for_backward(x, norm_weight, norm_bias, weight, mean, rstd)
+        ctx.groups, ctx.in_float32, ctx.fast = groups, in_float32, fast
+        return forward_form(active, weight, bias) if fast else F.conv3d(active, weight, bias, padding=1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, norm_weight, norm_bias, weight, mean, rstd = ctx.saved_tensors
+        values = _dense(x.float() if ctx.in_float32 else x)
+        batch, channels, *sides = values.shape
+        normal = _normalised(values, norm_weight, norm_bias, mean, rstd)
+        active = F.silu(normal).to(weight.dtype)
+        gradients = backward_form if ctx.fast else plain_backward
+        gradient, grad_weight, grad_bias = gradients(gradient, active, weight)
+        gradient = _dense(torch.ops.aten.silu_backward(gradient.to(normal.dtype), normal), values)
+        del active, normal
+        voxels = sides[0] * sides[1] * sides[2]
+        grad_x, grad_scale, grad_shift = torch.ops.aten.native_group_norm_backward(
+            gradient, values, mean, rstd, norm_weight.to(values.dtype), batch, channels, voxels, ctx.groups, [True] * 3
+        )
+        grads = (grad_x.to(x.dtype), grad_scale.to(norm_weight.dtype), grad_shift.to(norm_bias.dtype))
+        return (*grads, grad_weight, grad_bias, None, None, None, None)
+
+
+def _normalised(values: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, rstd: Tensor) -> Tensor:
+    """Return the normalisation of ``values`` from the kept statistics (B, groups): one multiply-add."""
+    batch, channels, *_ = values.shape
+    per_group = channels // mean.shape[1]
+    scale = rstd.repeat_interleave(per_group, dim=1) * weight  # (B, C)
+    shift = bias - mean.repeat_interleave(per_group, dim=1) * scale
+    scale, shift = (term.reshape(batch, channels, 1, 1, 1).to(values.dtype) for term in (scale, shift))
+    return torch.addcmul(shift, values, scale)
+
+
+def _dense(tensor: Tensor, like: Tensor | None = None) -> Tensor:
+    """Return ``tensor`` as the normalisation kernels need it: on the CPU in the memory format of ``like`` (or
+    its own), elsewhere contiguous.
+    """  # noqa: D205 - one sentence
+    model = tensor if like is None else like
+    last = model.device.type == "cpu" and model.is_contiguous(memory_format=torch.channels_last_3d)
+    return tensor.contiguous(memory_format=torch.channels_last_3d if last else torch.contiguous_format)
