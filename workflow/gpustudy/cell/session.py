@@ -39,13 +39,13 @@ class Session:
         trainer: ready for its first step; the caller closes it.
         settings: of the training.
         setup: the run as the optimisations left it.
-        estimate_bytes: memory that the training was estimated to take.
+        estimate_bytes: memory that the training was estimated to take; None after a stage that has run it.
     """
 
     trainer: Trainer
     settings: TrainSettings
     setup: Setup
-    estimate_bytes: int
+    estimate_bytes: int | None
     _job: Job
     _probe: Probe
     _changes: dict[str, str]
@@ -118,7 +118,7 @@ def open_session(job: Job, phase: Phase = nullcontext) -> Session:
     changes = apply_optimisations(setup, job.optimisations, cell.pytorch_defaults)
     write_provenance(job.out, cell)
     options = TrainOptions(device=device, **setup.options)
-    estimate_bytes = _check_memory(cell, settings, options, setup.model)
+    estimate_bytes = _check_memory(cell, settings, options, setup.model) if job.previous is None else None
     trainer = Trainer(setup.model, settings, volumes, cell.seed, options, phase, setup.network)
     setup.optimizer = trainer.optimizer
     return Session(trainer, settings, setup, estimate_bytes, job, take_probe(setup.model, options), changes)
