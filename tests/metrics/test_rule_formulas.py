@@ -34,6 +34,11 @@ def test_a_stall_is_global_under_idle_issue_slots() -> None:
     assert found == [("IssueSlotUtilization", 60.0, "local"), ("CPIStall", 45.0, "global")]  # min(0.6, 9 / 20)
 
 
+def test_a_child_estimates_no_more_than_its_parent() -> None:
+    found = estimates(issue_active=0.55, sm_throughput_pct=10.0, warp_latency_cycles=10.0, stall_wait=6.0)
+    assert found == [("IssueSlotUtilization", 45.0, "local"), ("CPIStall", 45.0, "global")]  # min(0.45, 6 / 10)
+
+
 def test_a_stall_is_local_where_the_issue_rule_does_not_fire() -> None:
     found = estimates(issue_active=0.7, warp_latency_cycles=20.0, stall_wait=8.0, stall_drain=5.0)
     assert found == [("CPIStall", 40.0, "local")]  # 5 / 20 is below the 0.3 of the rule

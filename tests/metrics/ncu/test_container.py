@@ -113,6 +113,19 @@ def test_no_flipped_byte_in_the_chain_gives_a_shorter_report(report: Path) -> No
     assert len(passed) <= 1  # nothing but a field number that no version uses may go unseen
 
 
+@pytest.mark.parametrize("change", [-4, -1, 1, 60])
+def test_a_payload_that_its_entries_do_not_fill_is_damage(report: Path, change: int) -> None:
+    content = report.read_bytes()
+    block = next(block for block in walk(report).blocks if block.results)
+    size = next(value for number, _, value in block.header if number == 5)
+    true, wrong = build.whole(5, size), build.whole(5, size + change)
+    assert len(true) == len(wrong)
+    at = content.index(true, block.offset)
+    report.write_bytes(content[:at] + wrong + content[at + len(true) :])
+    with pytest.raises(UserError, match="holds 0 complete results"):
+        walk_whole(report)
+
+
 def test_salvage_keeps_the_complete_results_of_a_cut_report(report: Path) -> None:
     content = report.read_bytes()
     second = [block for block in walk(report).blocks if block.results][1]
@@ -148,14 +161,25 @@ def test_what_is_no_report_is_refused_with_its_own_sentence(tmp_path: Path, cont
         walk_whole(path)
 
 
-def test_damage_inside_a_launch_is_told_by_the_reader(report: Path) -> None:
+def test_a_launch_that_the_reader_drops_is_damage(report: Path) -> None:
     duration = build.double(3, 1000.0)
     content = report.read_bytes()
     assert content.count(duration) == 1
     report.write_bytes(content.replace(duration, b"\xff" * len(duration)))  # no field has such a tag
     container = walk_whole(report)
-    with pytest.raises(UserError, match="damaged"):
+    with pytest.raises(UserError, match="gave 3 or others: the file is damaged"):
         read_all(container)
+
+
+def test_damage_inside_the_sessions_facts_is_told(report: Path) -> None:
+    content = report.read_bytes()
+    device = build.message(2, "Crafted A100")
+    assert content.count(device) == 1
+    report.write_bytes(content.replace(device, b"\xff" * len(device)))
+    with pytest.raises(UserError, match="gave 0 or others: the file is damaged"):
+        read_all(walk_whole(report))
+    with pytest.raises(UserError, match="damaged in what it says of its session"):
+        read_session(walk_whole(report))
 
 
 def test_parts_hold_every_launch_once_and_leave_the_sources_out(report: Path, tmp_path: Path) -> None:

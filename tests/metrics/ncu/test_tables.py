@@ -301,6 +301,19 @@ def test_the_verb_salvages_only_when_asked(report: Path, tmp_path: Path, capsys:
     assert json.loads((out / "session.json").read_text())["reports"][0]["damage"]
 
 
+def test_reports_of_2019_have_another_suffix(report: Path, tmp_path: Path) -> None:
+    old = report.rename(tmp_path / "old.nsight-cuprof-report")
+    assert extract([old], tmp_path / "tables")["counters"] == 2
+    old.write_bytes(b"")
+    with pytest.raises(UserError, match="is empty and holds 0 complete results"):
+        extract([old], tmp_path / "again")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["extract", str(tmp_path / "absent.ncu-rep"), "-o", str(tmp_path / "tables")]) == 2
+    assert "absent.ncu-rep cannot be read (No such file or directory)" in capsys.readouterr().err
+
+
 def test_a_directory_with_other_things_is_not_replaced(report: Path, tmp_path: Path) -> None:
     out = tmp_path / "precious"
     out.mkdir()

@@ -4,6 +4,8 @@ NVIDIA's reader is silent on damage: a truncated file gives a shorter report, a 
 chain is walked first: ``NVR\0``, a length and the file header; then blocks to the end of the file, each a length, a
 block header, and a payload of entries, each with its length. (Nsight Compute documentation, Customization Guide,
 "Report File Format".) Only the frame is decoded here. Launches, metrics and rules are read by NVIDIA's reader alone.
+
+The format has no checksum: a byte changed inside a value, or a file cut exactly between two blocks, cannot be seen.
 """
 
 from __future__ import annotations

@@ -19,9 +19,6 @@ from gpustudy.metrics.ncu import worker
 _SECONDS_PER_PART = 600.0
 """A part takes about half a second; a reader that hangs is ended after this."""
 
-_BROKEN = b"Can't parse message"
-"""What the reader prints to standard error, and nothing else, when the content of a launch is no valid message."""
-
 
 class PartReader:
     """One process of ``worker.py``, started with its first part and ended with the block that uses it."""
@@ -54,7 +51,7 @@ class PartReader:
             metrics: names of the metrics to read; None for all.
 
         Raises:
-            UserError: the reader is not installed, crashed, hung, or could not parse the part.
+            UserError: the reader is not installed, crashed or hung.
         """
         output = self._folder / "frame"
         errors = self._folder / "errors"
@@ -65,11 +62,6 @@ class PartReader:
         part.unlink()
         if code:
             raise self._failure(code, said, what)
-        if _BROKEN in said:
-            raise UserError(
-                f"{self._report} is damaged inside {what} (NVIDIA's reader cannot parse one of them): "
-                "copy or profile it again."
-            )
         frame = output.read_bytes()
         output.unlink()
         return frame

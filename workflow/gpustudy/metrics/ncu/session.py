@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
+from gpustudy.base.errors import UserError
 from gpustudy.metrics.ncu.container import SESSION, Container, Process
-from gpustudy.metrics.ncu.wire import decode
+from gpustudy.metrics.ncu.wire import WireError, decode
 
 _CREATED, _DEVICE, _VERSION, _COMMAND_LINE = 2, 6, 8, 11
 _NAME, _VALUE = 1, 2
@@ -57,7 +58,20 @@ class Session:
 
 
 def read_session(container: Container) -> Session:
-    """Collect the session facts from the headers of all blocks; a later block adds to an earlier one's."""
+    """Collect the session facts from the headers of all blocks; a later block adds to an earlier one's.
+
+    Raises:
+        UserError: they are no valid messages.
+    """
+    try:
+        return _collect(container)
+    except WireError as error:
+        raise UserError(
+            f"{container.path} is damaged in what it says of its session ({error}): copy or profile it again."
+        ) from error
+
+
+def _collect(container: Container) -> Session:
     facts: dict[str, Any] = {}
     devices: dict[int, str] = {}
     for number, value in _session_fields(container):

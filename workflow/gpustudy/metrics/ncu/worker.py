@@ -16,7 +16,6 @@ whole), what the value is, the number, and positions of its text and correlation
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import struct
@@ -280,8 +279,9 @@ def main() -> int:
     for line in sys.stdin:
         request = json.loads(line)
         if not is_ready:  # the first look at any launch sets the tables up
-            for action in itertools.islice(ncu_report.load_report(request["report"])[0], 1):
-                action.metric_names()
+            context = ncu_report.load_report(request["report"])
+            if len(context) and len(context[0]):
+                context[0][0].metric_names()
             is_ready = True
         print(read_in_copy(ncu_report, request), flush=True)
     return 0
