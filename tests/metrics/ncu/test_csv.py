@@ -173,6 +173,38 @@ def test_ranges_have_no_sizes_and_no_stream(tmp_path: Path) -> None:
     assert (launch.kind, launch.grid, launch.stream) == ("range", None, None)
 
 
+@pytest.mark.parametrize("names", [("Unit", "Value"), ("Metric Unit", "Metric Value")])
+def test_details_of_2019_have_neither_sizes_nor_rules(tmp_path: Path, names: tuple[str, str]) -> None:
+    columns = [*IDENTITY[:5], "Kernel Time", "Context", "Stream", "Section Name", "Metric Name", *names]
+    header = ",".join(f'"{name}"' for name in columns)
+    facts = '"0","1","a","h","k(int)","2019-Jul-27 20:50:26","1","7"'
+    text = f'{header}\n{facts},"GPU Speed Of Light","Duration","usecond","2.50"\n'
+    text += f'{facts},"GPU Speed Of Light","SOL DRAM","%","61.84"\n'
+    batch = read(tmp_path, text)
+    dram = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"
+    assert numbers(batch) == {(0, DURATION, -1): 2500.0, (0, dram, -1): 61.84}
+    assert (batch.launches[0].grid, batch.launches[0].architecture) == (None, None)
+
+
+def test_a_column_of_body_labels_changes_nothing(tmp_path: Path) -> None:
+    page = details_page(
+        [Row(0, metrics=((DURATION, "us", "6.75"),), rules=(("S", "R", "OPT", "text", "global", "5"),))]
+    )
+    section = '"Command line profiler metrics"'
+    page = page.replace('"Section Name",', '"Section Name","Body Item Label",')
+    page = page.replace(f"{section},", f'{section},"",').replace('"S","",', '"S","","",')
+    batch = read(tmp_path, page)
+    assert numbers(batch) == {(0, DURATION, -1): 6750.0}
+    assert [(rule.rule, rule.speedup) for rule in batch.rules] == [("R", 5.0)]
+
+
+def test_rules_before_2023_have_no_speed_ups(tmp_path: Path) -> None:
+    page = details_page([Row(0, metrics=((DURATION, "us", "6.75"),), rules=(("S", "R", "WRN", "text", "", ""),))])
+    page = page.replace(',"Estimated Speedup Type","Estimated Speedup"', "").replace('"text","",""', '"text"')
+    batch = read(tmp_path, page)
+    assert [(rule.rule, rule.type, rule.speedup) for rule in batch.rules] == [("R", "warning", None)]
+
+
 def test_nvtx_columns_become_the_ranges(tmp_path: Path) -> None:
     stack = "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
     started = "Id:Domain:Start/Stop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"

@@ -96,8 +96,8 @@ def _raw(export: Export) -> Batch:
 
 def _details(export: Export) -> Batch:
     at = {name: index for index, name in enumerate(export.header)}
-    section, label, value = at["Section Name"], at["Metric Name"], at["Metric Value"]
-    unit = at["Metric Unit"]
+    section, label = at["Section Name"], at["Metric Name"]
+    value, unit = (at.get(f"Metric {what}", at.get(what, 0)) for what in ("Value", "Unit"))  # 2019: without "Metric"
     decimal_comma = uses_decimal_comma(clean(part) for row in export.rows for part in _parts(row.fields[value]))
     launches: dict[int, Launch] = {}
     positions: dict[int, int] = {}

@@ -60,4 +60,6 @@ def extract(reports: Sequence[Path], out: Path, *, salvage: bool = False, all_me
 
 
 def _identity(source: Source, digest: str) -> Callable[[Launch], Identity]:
-    return lambda launch: Identity(launch.device or "unknown", source.path.name, 0, digest[:KEY_HEX_DIGITS])
+    return lambda launch: Identity(
+        launch.device or launch.architecture or "unknown", source.path.name, 0, digest[:KEY_HEX_DIGITS]
+    )
