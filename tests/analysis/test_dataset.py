@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,14 +74,25 @@ def test_marks_are_in_the_label(full: Dataset) -> None:
     assert group_of(full, "a100", "default").label == "default (accepted)"
 
 
-def test_a_stage_that_is_not_done_is_not_read_though_its_tables_are_there(tmp_path: Path) -> None:
-    """A foreign stale cell may have tables on disk: only its state decides."""
+def test_stages_of_a_cell_count_one_by_one(tmp_path: Path) -> None:
     crafted = Crafted(tmp_path)
     crafted.done("a100", "baseline", 1, [1.0, 1.0], stages=("train",))
     dataset = Dataset(crafted.survey())
     assert dataset.step_times(dataset.groups("a100")[0]) == {1: [1.0, 1.0]}
     assert dataset.class_time.empty
     assert dataset.groups("a100")[0].word("census") == "missing"
+
+
+@pytest.mark.parametrize("state", ["stale", "failed", "unavailable"])
+def test_a_stage_that_is_not_done_is_not_read_though_it_has_tables(state: str, tmp_path: Path) -> None:
+    crafted = Crafted(tmp_path)
+    crafted.done("a100", "baseline", 1, [1.0, 1.0])
+    (cell,) = crafted.cells
+    train = replace(cell.stages[0], state=state)
+    crafted.cells = [replace(cell, state=state, stages=(train, *cell.stages[1:]))]
+    dataset = Dataset(crafted.survey())
+    assert dataset.step_times(dataset.groups("a100")[0]) == {}
+    assert dataset.groups("a100")[0].word("train") == state
 
 
 def test_crafted_is_known_by_origin(tmp_path: Path, full: Dataset) -> None:

@@ -53,9 +53,6 @@ _ANALYSIS_PACKAGES = ("matplotlib", "numpy", "pandas", "pyarrow", "scipy")
 _PX_PER_IN = 150
 """Width of a figure on the screen, in CSS pixels an inch of its width on paper: 7-point type as large as the text."""
 
-_SHORT_COMMIT = 12
-"""Hex digits of a commit that are shown."""
-
 
 def write_report(survey: Survey, path: Path) -> None:
     """Write the report of ``survey`` to ``path``.
@@ -162,7 +159,7 @@ def _git_commit() -> str:
         if found is None or status is None:
             return "not known (no git checkout)"
         commit, dirty = found, bool(status)
-    return commit[:_SHORT_COMMIT] + (", with changes that are not committed" if dirty else "")
+    return commit[: tables.SHORT_SUM] + (", with changes that are not committed" if dirty else "")
 
 
 def _git(*arguments: str) -> str | None:

@@ -254,12 +254,18 @@ _STACK_FIELDS = (
 """Fields of a stage's provenance that tell one stack from another; host, job and clocks are left out."""
 
 
+_SUMS = ("git_commit", "image_sha256")
+
+SHORT_SUM = 12
+"""Hex digits of a commit or a checksum that are shown."""
+
+
 def _stacks(dataset: Dataset) -> _Content:
     found: dict[tuple[str, ...], dict[str, set[int]]] = {}
     for cell, _, manifest in dataset.manifests:
         provenance = manifest.get("provenance") or {}
         if provenance:
-            key = tuple(_text(provenance.get(name)) for name in _STACK_FIELDS)
+            key = tuple(_text(name, provenance.get(name)) for name in _STACK_FIELDS)
             found.setdefault(key, {}).setdefault(f"{cell.gpu}/{cell.config}", set()).add(cell.repeat)
     used = [place for place in range(len(_STACK_FIELDS)) if any(key[place] != NOT_KNOWN for key in found)]
     columns = (*(Column(_STACK_FIELDS[place].replace("_", " "), (_STACK_FIELDS[place],)) for place in used),
@@ -273,8 +279,10 @@ def _cells(repeats: dict[str, set[int]]) -> str:
     return ", ".join(f"{name}/r{','.join(map(str, sorted(own)))}" for name, own in repeats.items())
 
 
-def _text(value: object) -> str:
-    return NOT_KNOWN if value is None else str(value)
+def _text(name: str, value: object) -> str:
+    if value is None:
+        return NOT_KNOWN
+    return str(value)[:SHORT_SUM] if name in _SUMS else str(value)
 
 
 _BUILDERS: dict[str, Callable[[Dataset], _Content]] = {"summary": _summary, "states": _states, "stacks": _stacks}
