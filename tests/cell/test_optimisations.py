@@ -140,6 +140,25 @@ def test_checkpointing_keeps_less_and_gives_equal_gradients() -> None:
     assert saved_bytes("checkpointing") < 0.5 * saved_bytes()
 
 
+def test_lean_norm_keeps_less_and_gives_equal_gradients() -> None:
+    assert_equal_mathematics(("lean_norm",))
+    assert saved_bytes("lean_norm") < 0.8 * saved_bytes()
+
+
+def test_fast_convolution_gives_equal_gradients_by_other_operators() -> None:
+    assert_equal_mathematics(("fast_convolution", "lean_norm"), tolerance=1e-3)
+    setup, plain = make_setup("fast_convolution"), make_setup()
+    operators = [
+        [
+            (row["op"], row["inputs"][0]["shape"])
+            for row in take_probe(made.model, options_of(made)).rows
+            if row["inputs"]
+        ]
+        for made in (setup, plain)
+    ]
+    assert operators[0] != operators[1]
+
+
 def test_optimisations_compose() -> None:
     names = ("channels_last", "bf16", "sdpa", "keep_attention", "native_norm")
     setup = make_setup(*names)

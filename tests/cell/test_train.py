@@ -162,3 +162,19 @@ def test_a_loss_that_is_not_finite_is_an_outcome(prepared: Path, write_cell: Wri
     run_stage("train", write_cell(workload=workload), prepared, tmp_path / "out")
     status = read_status(tmp_path / "out")
     assert (status.state, status.reason) == ("failed", "not_finite")
+
+
+def test_all_that_equal_mathematics_offers_runs_together(prepared: Path, write_cell: WriteCell, tmp_path: Path) -> None:
+    names = ("sdpa", "keep_attention", "lean_norm", "fast_convolution", "native_norm")
+    status = run_stage("train", write_cell("train", names), prepared, tmp_path / "out")
+    assert status.state == "done", status.detail
+    switches = json.loads((tmp_path / "out" / "switches.json").read_text())
+    assert {entry["name"]: entry["verified"] for entry in switches["optimisations"]} == dict.fromkeys(names, True)
+
+
+def test_low_precision_runs_with_what_composes_with_it(prepared: Path, write_cell: WriteCell, tmp_path: Path) -> None:
+    names = ("bf16", "channels_last", "sdpa", "keep_attention", "lean_norm", "native_norm")
+    status = run_stage("train", write_cell("train", names), prepared, tmp_path / "out")
+    assert status.state == "done", status.detail
+    status = run_stage("train", write_cell("train", ("bf16", "checkpointing")), prepared, tmp_path / "out2")
+    assert status.state == "done", status.detail

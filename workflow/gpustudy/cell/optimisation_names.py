@@ -61,6 +61,14 @@ OPTIMISATIONS: dict[str, Optimisation] = {
     "sdpa": Optimisation("use scaled_dot_product_attention in place of explicit products and softmax"),
     "keep_attention": Optimisation("keep attention's intermediates for backward instead of computing them again"),
     "native_norm": Optimisation("normalise in the dtype that arrives instead of converting to float32 and back"),
+    "lean_norm": Optimisation(
+        "keep only the input of each normalisation, SiLU and convolution for backward, and compute the rest again there"
+    ),
+    "fast_convolution": Optimisation(
+        "convolve by minimal filtering (Winograd's F(2,3) along depth) or in halves, in float32 on the CPU",
+        devices=("cpu",),
+        why_least="its forms are written for float32 on the CPU",
+    ),
     "checkpointing": Optimisation("recompute residual blocks in backward too: less memory, more time"),
 }
 """Every optimisation by its name in config.yaml."""
@@ -71,6 +79,10 @@ NAMES: dict[str, str] = {name: optimisation.description for name, optimisation i
 INCOMPATIBLE: tuple[tuple[str, str, str], ...] = (
     ("bf16", "fp16", "the forward pass has one reduced precision"),
     ("keep_attention", "checkpointing", "one keeps what the other computes again"),
+    ("lean_norm", "checkpointing", "both compute residual blocks again in backward, one of them in part"),
+    ("fast_convolution", "bf16", "its forms are for float32"),
+    ("fast_convolution", "fp16", "its forms are for float32"),
+    ("fast_convolution", "channels_last", "its forms are for contiguous volumes"),
 )
 """Pairs that a config cannot hold together, each with the reason."""
 

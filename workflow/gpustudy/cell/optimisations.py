@@ -227,6 +227,16 @@ def _verify_native_norm(setup: Setup, probe: Probe) -> Evidence:
     return Evidence(dtypes[wanted] > 0, "dtype of each group normalisation's input in a forward pass", dict(dtypes))
 
 
+def _lean_norm(setup: Setup) -> str:
+    set_switches(setup.model, lean_norm=True)
+    return "only the input of normalisation, SiLU and convolution kept for backward"
+
+
+def _fast_convolution(setup: Setup) -> str:
+    set_switches(setup.model, fast_convolution=True)
+    return "convolutions by minimal filtering or in halves"
+
+
 def _checkpointing(setup: Setup) -> str:
     set_switches(setup.model, block_recompute=True)
     return "residual blocks computed again in backward"
@@ -252,6 +262,8 @@ REGISTRY: dict[str, Applied] = {
     "sdpa": Applied(_sdpa, _verify_sdpa, _missing_sdpa),
     "keep_attention": Applied(_keep_attention, _verify_switch("attention_recompute", False)),
     "native_norm": Applied(_native_norm, _verify_native_norm),
+    "lean_norm": Applied(_lean_norm, _verify_switch("lean_norm", True)),
+    "fast_convolution": Applied(_fast_convolution, _verify_switch("fast_convolution", True)),
     "checkpointing": Applied(_checkpointing, _verify_switch("block_recompute", True)),
 }
 """Every optimisation of ``optimisation_names.OPTIMISATIONS`` by its name."""

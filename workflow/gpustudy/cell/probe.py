@@ -29,7 +29,7 @@ class Probe:
     Attributes:
         rows: operator calls, as ``layouts.LayoutRecorder`` keeps them.
         fused_attention_calls: calls of ``scaled_dot_product_attention``.
-        saved_bytes: what autograd kept for backward outside recomputed parts.
+        saved_bytes: what autograd kept for backward outside recomputed parts, the weights left out.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -60,10 +60,13 @@ def take_probe(model: UNet3D, options: TrainOptions) -> Probe:
     x = torch.zeros((1, model.architecture.in_channels, side, side, side), device=options.device)
     x = x.contiguous(memory_format=memory_format)
     timesteps = torch.zeros(1, dtype=torch.long, device=options.device)
+    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     autocast = torch.autocast(options.device.type, options.autocast_dtype, options.autocast_dtype is not None)
