@@ -23,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--metrics",
         choices=("all", "catalogue"),
         default="all",
-        help="which metrics counter_values holds: every one, or those of the catalogue, in a third of the time "
+        help="which metrics counter_values holds: every one, or those of the catalogue, in half the time "
         "(default %(default)s)",
     )
     parser.epilog = (
