@@ -106,3 +106,18 @@ def test_the_lean_form_equals_the_plain_one_under_autocast(in_float32):
     assert output.dtype == torch.bfloat16
     for plain, lean in zip(*results, strict=True):
         torch.testing.assert_close(lean, plain, rtol=0.1, atol=0.02 * float(plain.detach().abs().max()))
+
+
+def test_the_lean_form_takes_channels_last_with_any_stride_of_the_batch():
+    """A batch of one may carry any stride; PyTorch's kernels judge the memory format by it."""
+    torch.manual_seed(0)
+    block = fill_by_name(NormConvolution(32, 32))
+    usual = torch.randn(1, 32, 2, 2, 2)
+    last = usual.contiguous(memory_format=torch.channels_last_3d)
+    odd = last.as_strided(last.shape, (32, *last.stride()[1:]))
+    expected = block(usual)
+    block.lean = True
+    for x in (usual, last, odd):
+        x = x.detach().requires_grad_()
+        torch.testing.assert_close(block(x), expected)
+        block(x).sum().backward()

@@ -109,9 +109,17 @@ def _normalised(values: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, rstd
 
 
 def _dense(tensor: Tensor, like: Tensor | None = None) -> Tensor:
-    """Return ``tensor`` as the normalisation kernels need it: on the CPU in the memory format of ``like`` (or
-    its own), elsewhere contiguous.
-    """  # noqa: D205 - one sentence
+    """Return ``tensor`` as the normalisation kernels need it.
+
+    On the CPU that is the memory format of ``like`` (or its own), elsewhere contiguous. A channels-last tensor
+    also gets the strides of its format where a side of 1 left other ones: the kernels look at them.
+    """
     model = tensor if like is None else like
-    last = model.device.type == "cpu" and model.is_contiguous(memory_format=torch.channels_last_3d)
-    return tensor.contiguous(memory_format=torch.channels_last_3d if last else torch.contiguous_format)
+    if model.device.type != "cpu" or model.is_contiguous():
+        return tensor.contiguous()
+    if not model.is_contiguous(memory_format=torch.channels_last_3d):
+        return tensor.contiguous()
+    _, channels, depth, height, width = tensor.shape
+    row, plane = width * channels, height * width * channels
+    last = tensor.contiguous(memory_format=torch.channels_last_3d)
+    return last.as_strided(last.shape, (depth * plane, 1, plane, row, channels))
