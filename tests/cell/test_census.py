@@ -13,7 +13,7 @@ from gpustudy.base.status import read_status
 from gpustudy.cell.stages import run_stage
 from tests.cell.conftest import SIDE, make_document
 
-SELF_TIME_TOLERANCE = 0.02
+SELF_TIME_TOLERANCE = 1e-3
 """Share of a step that may be in neither an operator's nor an annotation's self time."""
 
 

@@ -162,7 +162,17 @@ def test_the_stage_before_must_be_the_one_named(prepared: Path, write_cell: Writ
         run_stage("census", write_cell("census"), prepared, tmp_path / "out", before)
 
 
-@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGKILL])
+def test_a_place_that_cannot_be_written_is_named_in_one_sentence(
+    prepared: Path, write_cell: WriteCell, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    result = run("train", "--cell", write_cell(), "--data", prepared, "--out", tmp_path / "file" / "out")
+    assert result.returncode == 1
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert "run it again" in result.stderr
+
+
+@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_killed_stage_leaves_nothing_that_counts(
     kind: signal.Signals, prepared: Path, write_cell: WriteCell, tmp_path: Path
 ) -> None:

@@ -23,8 +23,12 @@ The folder given by --out appears whole or not at all; its status.json says how 
 a fact of the science or the place (out of memory, an optimisation this device lacks) exits with 0 and says so there.
 """
 
+EXIT_FAILED = 1
+"""Exit code after a failure of the place, which may be gone the next time."""
+
+EXIT_INTERRUPTED = 128 + signal.SIGINT
 EXIT_TERMINATED = 128 + signal.SIGTERM
-"""Exit code after SIGTERM, as shells give it."""
+"""Exit codes after a signal, as shells give them."""
 
 
 class _OneSentence(argparse.ArgumentParser):
@@ -61,6 +65,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(error, file=sys.stderr)
         return EXIT_USER_ERROR
+    except OSError as error:  # a full disk, a folder that may not be written, a file system that went away
+        place = error.filename or arguments.out
+        print(f"{arguments.stage}: {place}: {error.strerror or error}; mend that and run it again.", file=sys.stderr)
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        print(f"{arguments.stage}: interrupted; nothing was written, run it again.", file=sys.stderr)
+        return EXIT_INTERRUPTED
     if status.state != "done":
         print(f"{arguments.stage} ended as {status.state}({status.reason}): {status.detail}", file=sys.stderr)
     return 0
