@@ -4,6 +4,10 @@ Method: the network is built on PyTorch's meta device (shapes without data) and 
 while a hook adds up the storages that autograd keeps for backward. Parameters, gradients, Adam's moments and
 the moving average are counted exactly. What backward needs for a moment on top is taken as a fixed number of
 the largest kept tensors. The interpreter, its libraries and a GPU's context are not counted.
+
+Error, measured against the growth of the resident set over two steps of the whole-head model on a CPU (PyTorch
+2.13, float32): at 64 x 64 x 64 voxels 2 % too much (3.29 GiB grown), at 32 x 32 x 32 20 % too little (1.35 GiB,
+where the libraries' own buffers weigh most). On GPUs it is not yet measured.
 """
 
 from __future__ import annotations
