@@ -34,7 +34,7 @@ wildcard_constraints:
 
 rule all:
     input:
-        plan.everything(),
+        plan.target(plan.all_products),
 
 
 include: "workflow/rules/targets.smk"

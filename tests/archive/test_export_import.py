@@ -281,8 +281,9 @@ def test_two_archives_are_compared_cell_by_cell(sites, tmp_path, study_of):
     )
     craft(changed, ("a100",))
     found = list(compare(check(first), check(export(changed, tmp_path / "b.zip"))))
-    assert {(stage.split()[1], where) for stage, where, _ in found} == {("census", "both")}
-    assert all("workload.census.iterations: 3 -> 9" in what for *_, what in found)
+    assert {(stage.split()[1], where) for stage, where, _ in found} == {("census", "both"), ("counters", "both")}
+    assert all("workload.census.iterations: 3 -> 9" in what for stage, _, what in found if "census" in stage)
+    assert all("previous.key: " in what for stage, _, what in found if "counters" in stage)
 
 
 def test_an_unpacked_archive_is_imported_like_its_file(sites, tmp_path):

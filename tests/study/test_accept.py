@@ -185,7 +185,7 @@ def test_tables_without_raw_files_are_accepted_when_the_code_that_makes_tables_w
     ]
     accept(effective, [cell], "a comment")
     assert (state_of(effective, cell).state, state_of(effective, cell).accepted) == ("done", True)
-    assert len([path for path in Workplan(effective).tables() if "/a100/opt1/r2/" in path]) == 3
+    assert len([path for path in Workplan(effective).tables() if "/a100/opt1/r2/" in path]) == 4
 
 
 def test_cells_are_named_by_gpu_config_and_repeat(study_of):

@@ -14,7 +14,7 @@ rule run_train:
     priority: plan.priority
     conda:
         "../../envs/host.yaml"
-    threads: plan.cores(workflow.cores)
+    threads: plan.cores("train", workflow.cores)
     shell:
         "python -m gpustudy stage train {wildcards.gpu}/{wildcards.config}/r{wildcards.repeat}"
         " --key {wildcards.key} 2>&1 | tee {log}"
@@ -33,7 +33,7 @@ rule run_census:
     priority: plan.priority
     conda:
         "../../envs/host.yaml"
-    threads: plan.cores(workflow.cores)
+    threads: plan.cores("census", workflow.cores)
     shell:
         "python -m gpustudy stage census {wildcards.gpu}/{wildcards.config}/r{wildcards.repeat}"
         " --key {wildcards.key} 2>&1 | tee {log}"
@@ -52,7 +52,7 @@ rule run_counters:
     priority: plan.priority
     conda:
         "../../envs/host.yaml"
-    threads: plan.cores(workflow.cores)
+    threads: plan.cores("counters", workflow.cores)
     shell:
         "python -m gpustudy stage counters {wildcards.gpu}/{wildcards.config}/r{wildcards.repeat}"
         " --key {wildcards.key} 2>&1 | tee {log}"
@@ -68,10 +68,9 @@ rule run_quality:
         "results/logs/cells/{gpu}/{config}/r{repeat}/quality-{key}.log",
     wildcard_constraints:
         gpu=plan.patterns["runnable"],
-    priority: plan.priority
     conda:
         "../../envs/host.yaml"
-    threads: plan.cores(workflow.cores)
+    threads: plan.cores("quality", workflow.cores)
     shell:
         "python -m gpustudy stage quality {wildcards.gpu}/{wildcards.config}/r{wildcards.repeat}"
         " --key {wildcards.key} 2>&1 | tee {log}"

@@ -1,5 +1,17 @@
 # Figures, tables and the report, each a target by its name. The marker holds the product's key: it is missing
-# when a cell, a state or the analysis changed, and then the product is drawn anew.
+# when a cell, a state or the analysis changed, and then the product is drawn anew. All products wait for one marker
+# that the tables are here: a line from each product to each table would cost Snakemake minutes.
+
+
+if plan.gathers:
+
+    rule gather_tables:
+        input:
+            plan.target(),
+        output:
+            touch(plan.gathered),
+        localrule: True
+
 
 for figure_name in plan.figure_names:
 
@@ -7,7 +19,7 @@ for figure_name in plan.figure_names:
         name:
             f"draw_{figure_name}"
         input:
-            ancient(plan.tables()),
+            ancient(plan.gathered),
         output:
             svg=report(
                 f"results/figures/{figure_name}.svg",
@@ -29,8 +41,7 @@ for figure_name in plan.figure_names:
         name:
             figure_name
         input:
-            plan.tables(),
-            plan.products([figure_name]),
+            plan.target([figure_name]),
             f"results/figures/{figure_name}.svg",
 
 
@@ -40,7 +51,7 @@ for table_name in plan.table_names:
         name:
             f"make_{table_name}"
         input:
-            ancient(plan.tables()),
+            ancient(plan.gathered),
         output:
             html=report(
                 f"results/tables/{table_name}.html",
@@ -63,14 +74,13 @@ for table_name in plan.table_names:
         name:
             table_name
         input:
-            plan.tables(),
-            plan.products([table_name]),
+            plan.target([table_name]),
             f"results/tables/{table_name}.html",
 
 
 rule write_report:
     input:
-        ancient(plan.tables()),
+        ancient(plan.gathered),
     output:
         html="results/report.html",
         marker=touch(plan.markers["report"]),

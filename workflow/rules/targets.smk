@@ -4,20 +4,17 @@
 
 rule figures:
     input:
-        plan.tables(),
-        plan.products(plan.figure_names),
+        plan.target(plan.figure_names),
 
 
 rule tables:
     input:
-        plan.tables(),
-        plan.products(plan.table_names),
+        plan.target(plan.table_names),
 
 
 rule report:
     input:
-        plan.tables(),
-        plan.products(["report"]),
+        plan.target(["report"]),
 
 
 for gpu_name in plan.runnable_gpus:
@@ -26,7 +23,7 @@ for gpu_name in plan.runnable_gpus:
         name:
             gpu_name
         input:
-            plan.tables(gpu=gpu_name),
+            plan.target(gpu=gpu_name),
 
 
 for gpu_name in plan.foreign_gpus:
@@ -35,7 +32,7 @@ for gpu_name in plan.foreign_gpus:
         name:
             gpu_name
         input:
-            plan.tables(gpu=gpu_name),
+            plan.target(gpu=gpu_name),
         log:
             f"results/logs/status/{gpu_name}.log",
         localrule: True
@@ -53,4 +50,4 @@ for config_name in plan.config_names:
         name:
             config_name
         input:
-            plan.tables(config=config_name),
+            plan.target(config=config_name),

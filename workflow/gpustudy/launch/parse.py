@@ -24,12 +24,19 @@ _NO_RUN = re.compile(
 )
 """Options with which Snakemake runs no job."""
 
+_DESCRIBES = re.compile(
+    r"--(lint|list.*|summary|detailed-summary|report.*|dag|rulegraph|filegraph|d3dag|archive|generate-unit-tests"
+    r"|delete-.*|touch|cleanup-.*)"
+)
+"""Options with which Snakemake is about all jobs, those with nothing to do included."""
+
 
 class SnakemakeWorkflow(Protocol):
     """What is used of Snakemake's ``workflow`` object."""
 
     is_main_process: bool
     overwrite_configfiles: Sequence[Path]
+    dag_settings: Any
 
 
 def begin(workflow: SnakemakeWorkflow, config: Mapping[str, Any]) -> Workplan:
@@ -42,7 +49,7 @@ def begin(workflow: SnakemakeWorkflow, config: Mapping[str, Any]) -> Workplan:
     _set_environment_of_jobs()
     try:
         seen = _effective(workflow, config)
-        plan = Workplan(seen)
+        plan = Workplan(seen, whole=_concerns_all_jobs(workflow, sys.argv[1:]))
         if workflow.is_main_process:
             _claim_folder(sys.argv[1:])
     except UserError as error:
@@ -53,6 +60,13 @@ def begin(workflow: SnakemakeWorkflow, config: Mapping[str, Any]) -> Workplan:
         for note in plan.foreign_notes():
             print(note, file=sys.stderr)
     return plan
+
+
+def _concerns_all_jobs(workflow: SnakemakeWorkflow, arguments: Sequence[str]) -> bool:
+    """Tell whether this call forces jobs, or is about all of them, so that current results take part."""
+    settings = workflow.dag_settings
+    is_forced = bool(settings and (settings.forceall or settings.forcetargets or settings.forcerun))
+    return is_forced or any(_DESCRIBES.fullmatch(argument) for argument in arguments)
 
 
 def _set_environment_of_jobs() -> None:

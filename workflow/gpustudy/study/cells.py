@@ -29,6 +29,9 @@ BYTES_PER_GIB = 2**30
 PREVIOUS: Mapping[str, str | None] = {"train": None, "census": "train", "counters": "census", "quality": "train"}
 """Stage -> the stage whose result it starts from, and whose key is in its own."""
 
+MEASURING_STAGES = ("train", "census", "counters")
+"""Stages whose result holds times: they have their device to themselves."""
+
 _READ_OF_WORKLOAD = {
     "train": ("model", "train"),
     "census": ("model", "train", "census"),

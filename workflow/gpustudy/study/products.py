@@ -13,8 +13,8 @@ from gpustudy.study.states import Survey
 REPORT = "report"
 
 
-def product_key(survey: Survey, name: str) -> str:
-    """Return the key of one product.
+def seen_key(survey: Survey) -> str:
+    """Return the key of all that a product is drawn from.
 
     It covers the analysis sources, and for every stage of every cell the key of its tables where they are here
     or will be made here, else the cell's state: a stale or missing foreign cell is drawn as such.
@@ -37,7 +37,6 @@ def product_key(survey: Survey, name: str) -> str:
     }
     return key_of(
         {
-            "product": name,
             "site": survey.site,
             "sources": digest_of(ANALYSIS_SOURCES),
             "cells": cells,
@@ -48,5 +47,6 @@ def product_key(survey: Survey, name: str) -> str:
 
 def markers(survey: Survey) -> dict[str, Path]:
     """Return product name -> marker path, for every figure, every table and the report."""
+    seen = seen_key(survey)
     names = [*FIGURES, *TABLES, REPORT]
-    return {name: marker(survey.results, name, product_key(survey, name)) for name in names}
+    return {name: marker(survey.results, name, key_of({"product": name, "seen": seen})) for name in names}

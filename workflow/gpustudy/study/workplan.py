@@ -8,15 +8,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import cached_property
+from pathlib import Path
 from typing import Protocol
 
 from gpustudy.analysis.names import FIGURES, TABLES
-from gpustudy.base.canonical import KEY_HEX_DIGITS
+from gpustudy.base.canonical import KEY_HEX_DIGITS, key_of
 from gpustudy.base.errors import UserError
 from gpustudy.base.status import STATUS_FILE
-from gpustudy.study.cells import PREVIOUS, Cell, Keys
-from gpustudy.study.load import Effective
-from gpustudy.study.paths import CELLS, METRICS, METRICS_FILE, data_directory, stage_directory
+from gpustudy.study.cells import MEASURING_STAGES, PREVIOUS, Cell, Keys
+from gpustudy.study.load import CONFIG_FILE, Effective
+from gpustudy.study.paths import CELLS, METRICS, METRICS_FILE, cell_folder, data_directory, marker
 from gpustudy.study.products import markers
 from gpustudy.study.states import CellState, StageState, Survey, survey
 
@@ -33,9 +34,15 @@ class Wildcards(Protocol):
 
 
 class Workplan:
-    """The study as a set of paths, seen from one site at one moment."""
+    """The study as a set of paths, seen from one site at one moment.
 
-    def __init__(self, effective: Effective) -> None:
+    Args:
+        effective: the study, the site and the results.
+        whole: also give Snakemake what is current, for runs that force jobs and commands that describe the workflow.
+    """
+
+    def __init__(self, effective: Effective, *, whole: bool = False) -> None:
+        self._whole = whole
         self.study, self.site, self._results = effective.study, effective.site, effective.results
         self.keys = Keys(effective)
         self.survey: Survey = survey(effective, self.keys)
@@ -100,9 +107,10 @@ class Workplan:
         """Return the raw status file that the tables of one stage of one cell are made from."""
         return self._raw(_cell(wildcards), wildcards.stage)
 
-    def cores(self, all_cores: int) -> Callable[[Wildcards], int]:
-        """Return the function that gives a stage's cores: on the cpu all of them, so that it is alone."""
-        return lambda wildcards: all_cores if self.study.gpus[wildcards.gpu].device == "cpu" else 1
+    def cores(self, stage: str, all_cores: int) -> Callable[[Wildcards], int]:
+        """Return the function that gives a stage's cores: on the cpu all of them where it measures, to be alone."""
+        takes_all = stage in MEASURING_STAGES
+        return lambda wildcards: all_cores if takes_all and self.study.gpus[wildcards.gpu].device == "cpu" else 1
 
     def priority(self, wildcards: Wildcards) -> int:
         """Return a cell's priority: repeats are interleaved over configs, so that drift hits all alike."""
@@ -111,16 +119,46 @@ class Workplan:
     def tables(self, gpu: str | None = None, config: str | None = None) -> list[str]:
         """Return the tables of all stages that are here or can be made here, of the cells chosen."""
         return [
-            str(self._metrics(state.cell, stage))
-            for state in self.survey.cells
-            if gpu in (None, state.gpu) and config in (None, state.config)
-            for stage in state.stages
-            if self._is_usable(state, stage)
+            path for state, path, _ in self._all_tables if gpu in (None, state.gpu) and config in (None, state.config)
         ]
+
+    def target(
+        self, products: Iterable[str] = (), gpu: str | None = None, config: str | None = None
+    ) -> Callable[[Wildcards], list[str]]:
+        """Return the input function of a target rule: tables to be made, of the cells chosen, and the named products.
+
+        Tables that are current are left out: the key in their path says all about them, and Snakemake needs more than
+        a minute and a gigabyte to find that sixty thousand jobs of theirs have nothing to do. A rule without any
+        input would always run, so there is one that always exists.
+        """
+        named = list(products)
+        return lambda wildcards: self._wanted(gpu, config) + self.products(named) or [str(CONFIG_FILE)]
+
+    def _wanted(self, gpu: str | None = None, config: str | None = None) -> list[str]:
+        return [
+            path
+            for state, path, is_here in self._all_tables
+            if (self._whole or not is_here) and gpu in (None, state.gpu) and config in (None, state.config)
+        ]
+
+    @cached_property
+    def gathered(self) -> str:
+        """The marker that all tables are here; products wait for this one file instead of for every table."""
+        return str(marker(self._results, "tables", key_of(self.tables())))
+
+    @cached_property
+    def gathers(self) -> bool:
+        """Whether tables are still to be made, or the marker is still to be set."""
+        return bool(self._wanted()) or not Path(self.gathered).exists()
 
     def products(self, names: Iterable[str]) -> list[str]:
         """Return the markers of the named products."""
         return [self.markers[name] for name in names]
+
+    @property
+    def all_products(self) -> list[str]:
+        """Names of all figures, all tables and the report."""
+        return list(self.markers)
 
     def everything(self) -> list[str]:
         """Return all that a full run makes."""
@@ -144,15 +182,22 @@ class Workplan:
         return notes
 
     def _raw(self, cell: Cell, stage: str) -> str:
-        key = self.keys.stage_key(cell, stage)
-        folder = stage_directory(self._results, CELLS, cell.gpu, cell.config, cell.repeat, stage, key)
-        return str(folder / STATUS_FILE)
+        folder = cell_folder(CELLS, cell.gpu, cell.config, cell.repeat)
+        return f"{self._results}/{folder}/{stage}-{self.keys.stage_key(cell, stage)}/{STATUS_FILE}"
 
-    def _metrics(self, cell: Cell, stage: StageState) -> str:
-        folder = stage_directory(
-            self._results, METRICS, cell.gpu, cell.config, cell.repeat, stage.stage, stage.metrics_key
-        )
-        return str(folder / METRICS_FILE)
+    @cached_property
+    def _all_tables(self) -> list[tuple[CellState, str, bool]]:
+        """Cell, path and presence of the tables of all stages that are here or can be made here."""
+        return [
+            (state, self._metrics(state, stage), stage.metrics is not None)
+            for state in self.survey.cells
+            for stage in state.stages
+            if self._is_usable(state, stage)
+        ]
+
+    def _metrics(self, state: CellState, stage: StageState) -> str:
+        folder = cell_folder(METRICS, state.gpu, state.config, state.repeat)
+        return f"{self._results}/{folder}/{stage.stage}-{stage.metrics_key}/{METRICS_FILE}"
 
     def _is_usable(self, state: CellState, stage: StageState) -> bool:
         return state.gpu in self.keys.runnable or stage.raw is not None or stage.metrics is not None
