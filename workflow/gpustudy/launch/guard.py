@@ -24,22 +24,24 @@ _GRACE_S = 5.0
 
 
 @contextmanager
-def alone_on(device: str, label: str) -> Iterator[None]:
+def hold_device(device: str, label: str, alone: bool = True) -> Iterator[None]:
     """Hold ``device`` of this machine; wait, and say so, while another stage holds it.
 
     Args:
         device: name of the device, part of the lock's file name.
         label: who holds it, for the message to those that wait.
+        alone: False for a stage that measures nothing: it shares the device with others that do not measure either.
     """
+    kind = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
     path = Path(tempfile.gettempdir()) / f"gpustudy-{device}.lock"
     descriptor = _open_shared(path)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another stage"
             print(f"{label}: waiting, {holder} holds {device}", file=sys.stderr, flush=True)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            fcntl.flock(descriptor, kind)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{label} (process {os.getpid()})".encode(), 0)
         yield
