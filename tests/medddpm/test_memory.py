@@ -11,7 +11,7 @@ from gpustudy.medddpm.memory import _free_of_group, available_bytes, check_memor
 from gpustudy.medddpm.settings import TrainSettings
 from gpustudy.medddpm.switches import set_switches
 from tests.medddpm.conftest import SMALL_MODEL
-from tests.medddpm.test_switches import kept_bytes
+from tests.medddpm.test_switches import CHANGES, kept_bytes
 from tests.medddpm.test_unet import WHOLE_HEAD_DOCUMENT
 
 SETTINGS = TrainSettings(iterations=1)
@@ -22,6 +22,13 @@ def test_kept_activations_equal_those_of_a_real_forward_pass(small_model):
     estimate = estimate_training(SMALL_MODEL, SETTINGS)
     assert estimate.weights_bytes == 5 * parameters
     assert estimate.activations_bytes == kept_bytes(small_model)
+
+
+@pytest.mark.parametrize(("name", "value"), CHANGES)
+def test_the_estimate_follows_every_switch(name, value, small_model):
+    estimate = estimate_training(SMALL_MODEL, SETTINGS, prepare=lambda network: set_switches(network, **{name: value}))
+    set_switches(small_model, **{name: value})
+    assert estimate.activations_bytes == pytest.approx(kept_bytes(small_model), rel=0.02)
 
 
 def test_activations_grow_with_batch_and_volume():

@@ -15,8 +15,9 @@ import torch.nn.functional as F  # noqa: N812 - the name that PyTorch's own docu
 from torch import Tensor, nn
 
 from gpustudy.base.errors import UserError
+from gpustudy.medddpm.autocast import autocast_dtype, without_autocast
 from gpustudy.medddpm.fastconv import fast_convolution
-from gpustudy.medddpm.lean import autocast_dtype, norm_silu_convolution
+from gpustudy.medddpm.lean import norm_silu_convolution
 from gpustudy.medddpm.recompute import recomputed
 
 NORM_GROUPS = 32
@@ -79,7 +80,7 @@ class GroupNorm(nn.GroupNorm):
         if self.in_float32:
             normal = F.group_norm(x.float(), self.num_groups, self.weight.float(), self.bias.float(), self.eps)
             return normal.type(x.dtype)
-        with torch.autocast(x.device.type, enabled=False):  # autocast would raise it to float32 again
+        with without_autocast(x.device.type):  # autocast would raise it to float32 again
             return F.group_norm(x, self.num_groups, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
 
 

@@ -12,6 +12,7 @@ import torch.nn.functional as F  # noqa: N812 - the name that PyTorch's own docu
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from gpustudy.medddpm.autocast import autocast_dtype, without_autocast
 from gpustudy.medddpm.fastconv import backward_form, forward_form, plain_backward
 
 
@@ -36,20 +37,11 @@ def norm_silu_convolution(
         fast: convolve by the forms of ``fastconv``.
     """
     dtype = autocast_dtype(x.device.type) or conv[0].dtype
-    with torch.autocast(x.device.type, enabled=False):
+    with without_autocast(x.device.type):
         weight, bias = (parameter.to(dtype) for parameter in conv)
         apply: Any = _NormSiluConvolution.apply  # PyTorch leaves it untyped
         result: Tensor = apply(x, *norm, weight, bias, groups, eps, in_float32, fast)
     return result
-
-
-def autocast_dtype(device_type: str) -> torch.dtype | None:
-    """Return the dtype that autocast gives a convolution now, or None when it is off."""
-    if hasattr(torch, "get_autocast_dtype"):
-        return torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else None
-    if device_type == "cpu":  # PyTorch before 2.4 has one function per device
-        return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
-    return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
 
 
 class _NormSiluConvolution(torch.autograd.Function):
