@@ -37,7 +37,7 @@ def test_the_study_of_the_paper_is_whole(in_checkout):
         "h100": "sm_90",
         "cpu": "cpu",
     }
-    assert study.gpus["v100"].null_control == ["tf32"]
+    assert "tf32" in study.gpus["v100"].null_control
     assert {name: site.gpus for name, site in study.sites.items()} == {
         "local": ["cpu"],
         "expanse": ["v100"],

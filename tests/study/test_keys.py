@@ -66,7 +66,7 @@ def test_the_seed_base_changes_every_cell(study_of):
         {"repeats": 5},
         {"workloads": {"demo": {"train": {"iterations": 5.0}}}},
         {"sites": {"local": {"gpus": ["cpu", "a100"], "runtime": "none"}}},
-        {"configs": {"tuned": {"optimisations": ["sdpa"]}}},
+        {"configs": {"mine": {"optimisations": ["sdpa"]}}},
     ],
 )
 def test_what_cannot_matter_changes_no_key_of_an_existing_cell(study_of, overlay):

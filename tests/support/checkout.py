@@ -19,13 +19,13 @@ TINY = {
     "gpus": {"cpu": {"threads": 1}},
     "workloads": {
         "demo": {
-            "model": {"volume": [16, 16, 16], "channel_mult": [1, 1], "attention_downsamples": [2]},
+            "model": {"channel_mult": [1, 1], "attention_downsamples": [2]},
             "train": {"iterations": 2, "warmup_iterations": 1},
             "census": {"iterations": 1},
             "quality": {"samples": 2, "ddim_steps": 2},
         }
     },
-    "data": {"mni152-demo": {"volume": [16, 16, 16], "count": 2}},
+    "data": {"mni152-demo": {"count": 2}},
 }
 """An overlay with which a real cell takes seconds."""
 

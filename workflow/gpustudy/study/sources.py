@@ -33,6 +33,7 @@ _CELL = (
     "cell/stages.py",
     "cell/switches.py",
     "medddpm/__init__.py",
+    "medddpm/autocast.py",
     "medddpm/blocks.py",
     "medddpm/diffusion.py",
     "medddpm/ema.py",
@@ -91,6 +92,7 @@ METRICS_SOURCES: dict[str, tuple[str, ...]] = {
     ),
     "counters": (
         *_METRICS,
+        "base/kernel_names.py",
         *(f"metrics/{name}.py" for name in ("catalogue", "classes", "expressions", "priority", "rule_formulas")),
         *(f"metrics/ncu/{name}.py" for name in _NCU),
         "metrics/catalogue.yaml",
