@@ -59,7 +59,7 @@ def test_the_reason_of_an_unsupported_cell_is_a_sentence_and_no_copy_of_the_base
     status = json.loads(next(ran.root.glob("results/cells/cpu/opt1/r1/train-*/status.json")).read_text())
     assert status["state"] == "unsupported"
     assert "tf32" in status["detail"]
-    assert set(status["files"]) == {"cell.json"}
+    assert set(status["files"]) == {"cell.json", "provenance.json"}
 
 
 def test_raw_files_become_tables_with_the_measured_steps(ran):
