@@ -116,9 +116,10 @@ def export_archive(
 def _top_members(seen: Survey, cells: list[CellState], own: Mapping[str, Any]) -> dict[str, bytes]:
     """Return what an archive holds beside results: the config, the licence, accepted results and the history."""
     records = [stage.acceptance for state in cells for stage in state.stages if stage.acceptance]
+    licence = ROOT / LICENCE
     return {
         CONFIG: render(seen.study).encode(),
-        LICENCE: (ROOT / "LICENSE").read_bytes(),
+        **({LICENCE: licence.read_bytes()} if licence.is_file() else {}),
         ACCEPTED: "".join(f"{json.dumps(record.as_json(), sort_keys=True)}\n" for record in records).encode(),
         HISTORY: history_text([*read_history(seen.results), own]).encode(),
     }

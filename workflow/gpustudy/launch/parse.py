@@ -24,11 +24,11 @@ _NO_RUN = re.compile(
 )
 """Options with which Snakemake runs no job."""
 
-_DESCRIBES = re.compile(
+_ALL_JOBS = re.compile(
     r"--(lint|list.*|summary|detailed-summary|report.*|dag|rulegraph|filegraph|d3dag|archive|generate-unit-tests"
-    r"|delete-.*|touch|cleanup-.*)"
+    r"|delete-.*|touch|cleanup-.*|force|forceall|forcerun(=.*)?)|-[A-Za-z]*[FfRtSD][A-Za-z]*"
 )
-"""Options with which Snakemake is about all jobs, those with nothing to do included."""
+"""Options that force jobs or are about all of them. Snakemake tells a Snakefile of none of them."""
 
 
 class SnakemakeWorkflow(Protocol):
@@ -36,7 +36,6 @@ class SnakemakeWorkflow(Protocol):
 
     is_main_process: bool
     overwrite_configfiles: Sequence[Path]
-    dag_settings: Any
 
 
 def begin(workflow: SnakemakeWorkflow, config: Mapping[str, Any]) -> Workplan:
@@ -49,7 +48,7 @@ def begin(workflow: SnakemakeWorkflow, config: Mapping[str, Any]) -> Workplan:
     _set_environment_of_jobs()
     try:
         seen = _effective(workflow, config)
-        plan = Workplan(seen, whole=_concerns_all_jobs(workflow, sys.argv[1:]))
+        plan = Workplan(seen, whole=_concerns_all_jobs(sys.argv[1:]))
         if workflow.is_main_process:
             _claim_folder(sys.argv[1:])
     except UserError as error:
@@ -62,11 +61,9 @@ def begin(workflow: SnakemakeWorkflow, config: Mapping[str, Any]) -> Workplan:
     return plan
 
 
-def _concerns_all_jobs(workflow: SnakemakeWorkflow, arguments: Sequence[str]) -> bool:
+def _concerns_all_jobs(arguments: Sequence[str]) -> bool:
     """Tell whether this call forces jobs, or is about all of them, so that current results take part."""
-    settings = workflow.dag_settings
-    is_forced = bool(settings and (settings.forceall or settings.forcetargets or settings.forcerun))
-    return is_forced or any(_DESCRIBES.fullmatch(argument) for argument in arguments)
+    return any(_ALL_JOBS.fullmatch(argument) for argument in arguments)
 
 
 def _set_environment_of_jobs() -> None:
