@@ -100,19 +100,24 @@ def _described(names: Sequence[str], known: Any) -> list[tuple[str, str]]:
 
 
 def _matrix(cells: Sequence[CellState]) -> dict[tuple[str, str], list[dict[str, str]]]:
-    """Return the badges of the state matrix: (gpu, config) -> one a repeat."""
-    matrix: dict[tuple[str, str], list[dict[str, str]]] = {}
+    """Return the badges of the state matrix: (gpu, config) -> one for all repeats that are alike."""
+    alike: dict[tuple[str, str], dict[tuple[str, str], list[CellState]]] = {}
     for cell in cells:
         marks = [*(["null control"] if cell.null_control else []), *(["accepted"] if cell.accepted else [])]
-        badge = {
-            "repeat": f"r{cell.repeat}",
-            "state": cell.state,
-            "symbol": SYMBOLS[cell.state],
-            "marks": ", ".join(marks),
-            "reason": cell.reason,
-        }
-        matrix.setdefault((cell.gpu, cell.config), []).append(badge)
-    return matrix
+        alike.setdefault((cell.gpu, cell.config), {}).setdefault((cell.state, ", ".join(marks)), []).append(cell)
+    return {
+        place: [
+            {
+                "repeat": ", ".join(f"r{cell.repeat}" for cell in repeats),
+                "state": state,
+                "symbol": SYMBOLS[state],
+                "marks": marks,
+                "reason": repeats[0].reason,
+            }
+            for (state, marks), repeats in looks.items()
+        ]
+        for place, looks in alike.items()
+    }
 
 
 def _states(cells: Sequence[CellState]) -> list[str]:

@@ -91,7 +91,26 @@ def validate(layers: Sequence[Layer]) -> Study:
         check(study, ROOT)
     except RelationError as error:
         raise sentence(error, file_of(error.location, layers)) from error
-    return study
+    return _in_order(study)
+
+
+def _in_order(study: Study) -> Study:
+    """Return ``study`` with gpus from the oldest architecture to the newest, then cpus, and configs from the plainest.
+
+    The order in which a config file names them decides nothing: figures, tables and status follow this one.
+    """
+    gpus = sorted(study.gpus.items(), key=lambda item: (item[1].device == "cpu", _number_of(item[1].architecture)))
+    configs = sorted(
+        study.configs.items(),
+        key=lambda item: (not item[1].pytorch_defaults, len(item[1].optimisations), item[0]),
+    )
+    return study.model_copy(update={"gpus": dict(gpus), "configs": dict(configs)})
+
+
+def _number_of(architecture: str) -> int:
+    """Return 80 for ``sm_80``, and 0 where there is no number."""
+    digits = architecture.removeprefix("sm_")
+    return int(digits) if digits.isdigit() else 0
 
 
 def overlay(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
