@@ -183,7 +183,7 @@ ROWS = {
     "threads": Row(nested("gpus", "cpu", "threads", value=1), cells()),
     "a_description": Row(nested("configs", "opt2", "description", value="another text"), NOTHING),
     "sections_reordered": Row(lambda checkout: rewrite_config(checkout, reorder_sections), NOTHING, draws=False),
-    "configs_reordered": Row(lambda checkout: rewrite_config(checkout, reorder_configs), NOTHING),
+    "configs_reordered": Row(lambda checkout: rewrite_config(checkout, reorder_configs), NOTHING, draws=False),
     "comments_of_the_config": Row(edit("config.yaml", "# Repeats of", "# How many repeats of"), NOTHING, draws=False),
     "one_against_one_point_zero": Row(lambda checkout: rewrite_config(checkout, float_numbers), NOTHING, draws=False),
     "a_comment_in_the_source_of_one_stage": Row(comment("cell/census.py"), cells(("census",)), foreign=STALE),
@@ -298,6 +298,7 @@ BREAKS = {
         "self._parts[place] = {name: ''.join(sorted(canonical_json(value)))",
     ),
     "sections_reordered": TEXT_IN_KEY,
+    "configs_reordered": TEXT_IN_KEY,
     "comments_of_the_config": TEXT_IN_KEY,
     "one_against_one_point_zero": TEXT_IN_KEY,
     "a_comment_in_a_source_that_every_stage_reads": (
