@@ -34,7 +34,7 @@ test-sites: $(VENV)/.test
 	python -m pytest -m sites $(PYTEST)
 
 bench: $(VENV)/.test
-	python -m pytest tests/bench --benchmark-only $(PYTEST)
+	python -m pytest tests/bench -o python_files='bench_*.py' --benchmark-only -s $(PYTEST)
 
 lint: $(VENV)/.test
 	ruff format --check .

@@ -160,7 +160,7 @@ def test_fast_convolution_gives_equal_gradients_by_other_operators() -> None:
 
 
 def test_optimisations_compose() -> None:
-    names = ("channels_last", "bf16", "sdpa", "keep_attention", "native_norm")
+    names = ("channels_last", "bf16", "sdpa", "keep_attention", "native_norm", "lean_norm", "fast_convolution")
     setup = make_setup(*names)
     setup.model.to(memory_format=torch.channels_last_3d)
     evidence = verify_optimisations(setup, names, take_probe(setup.model, options_of(setup)))

@@ -173,7 +173,7 @@ def test_all_that_equal_mathematics_offers_runs_together(prepared: Path, write_c
 
 
 def test_low_precision_runs_with_what_composes_with_it(prepared: Path, write_cell: WriteCell, tmp_path: Path) -> None:
-    names = ("bf16", "channels_last", "sdpa", "keep_attention", "lean_norm", "native_norm")
+    names = ("bf16", "channels_last", "sdpa", "keep_attention", "lean_norm", "native_norm", "fast_convolution")
     status = run_stage("train", write_cell("train", names), prepared, tmp_path / "out")
     assert status.state == "done", status.detail
     status = run_stage("train", write_cell("train", ("bf16", "checkpointing")), prepared, tmp_path / "out2")

@@ -65,9 +65,9 @@ OPTIMISATIONS: dict[str, Optimisation] = {
         "keep only the input of each normalisation, SiLU and convolution for backward, and compute the rest again there"
     ),
     "fast_convolution": Optimisation(
-        "convolve by minimal filtering (Winograd's F(2,3) along depth) or in halves, in float32 on the CPU",
+        "convolve by minimal filtering (Winograd's F(2,3) along depth) or in halves, on the CPU",
         devices=("cpu",),
-        why_least="its forms are written for float32 on the CPU",
+        why_least="its forms are written for the CPU",
     ),
     "checkpointing": Optimisation("recompute residual blocks in backward too: less memory, more time"),
 }
@@ -80,9 +80,7 @@ INCOMPATIBLE: tuple[tuple[str, str, str], ...] = (
     ("bf16", "fp16", "the forward pass has one reduced precision"),
     ("keep_attention", "checkpointing", "one keeps what the other computes again"),
     ("lean_norm", "checkpointing", "both compute residual blocks again in backward, one of them in part"),
-    ("fast_convolution", "bf16", "its forms are for float32"),
-    ("fast_convolution", "fp16", "its forms are for float32"),
-    ("fast_convolution", "channels_last", "its forms are for contiguous volumes"),
+    ("fast_convolution", "fp16", "its forms are for the CPU, float16 is for CUDA devices"),
 )
 """Pairs that a config cannot hold together, each with the reason."""
 

@@ -88,7 +88,7 @@ class Convolution(nn.Conv3d):
     """A convolution of side 3 that keeps the sides of the volume.
 
     Attributes:
-        fast: convolve one float32 sample on the CPU by the forms of ``fastconv`` (published: no).
+        fast: convolve one sample on the CPU by the forms of ``fastconv`` (published: no).
     """
 
     def __init__(self, channels_in: int, channels_out: int) -> None:
@@ -97,9 +97,11 @@ class Convolution(nn.Conv3d):
 
     def forward(self, x: Tensor) -> Tensor:  # (B, C_in, D, H, W) -> (B, C_out, D, H, W)
         """Convolve ``x``."""
-        if self.fast and self.bias is not None and autocast_dtype(x.device.type) is None:
-            return fast_convolution(x, self.weight, self.bias)
-        return super().forward(x)
+        if not self.fast or self.bias is None:
+            return super().forward(x)
+        dtype = autocast_dtype(x.device.type) or self.weight.dtype
+        with without_autocast(x.device.type):
+            return fast_convolution(x.to(dtype), self.weight.to(dtype), self.bias.to(dtype))
 
 
 class NormConvolution(nn.Sequential):

@@ -1,9 +1,10 @@
-"""Faster forms of a 3 x 3 x 3 convolution with padding 1 for float32 on the CPU; elsewhere PyTorch's own.
+"""Faster forms of a 3 x 3 x 3 convolution with padding 1 on the CPU; elsewhere PyTorch's own.
 
-The mathematics is the same; only the order of rounding differs. Two forms, chosen by size:
+They are for one contiguous sample in float32 and for one channels-last sample in bfloat16. The mathematics is the
+same; only the order of rounding differs. Two forms, chosen by size:
 
-- *halved*: PyTorch gives one small sample to a slow kernel, but a batch of two to oneDNN; so the two halves of
-  the sample go as a batch, each with one plane of the other.
+- *halved* (float32): PyTorch gives one small sample to a slow kernel, but a batch of two to oneDNN; so the two
+  halves of the sample go as a batch, each with one plane of the other.
 - *minimal filtering*: Winograd's F(2,3) along depth makes two output planes from four input planes with four
   multiplications per weight instead of six (Lavin and Gray 2016, section 4.1). It goes slab by slab, so that
   its temporary planes stay in the cache.
@@ -29,6 +30,9 @@ SLAB_ELEMENTS = 1 << 20
 MINIMAL_CHANNELS = 32
 """Channels in and out from which minimal filtering pays: below, its additions outweigh what it saves."""
 
+MINIMAL_BF16_SIDE = 16
+"""Depth from which minimal filtering pays in bfloat16: below, its many small calls outweigh what it saves."""
+
 Padding = tuple[int, int, int]
 Gradients = tuple[Tensor, Tensor, Tensor]
 
@@ -44,14 +48,17 @@ def fast_convolution(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 def is_slow(x: Tensor) -> bool:
     """Tell whether PyTorch would convolve ``x`` by its slow kernel, and halving avoids it."""
-    return _is_plain_sample(x) and x.shape[1] * x.shape[2] * x.shape[3] <= SLOW_ELEMENTS
+    return _is_float32_sample(x) and x.shape[1] * x.shape[2] * x.shape[3] <= SLOW_ELEMENTS
 
 
 def is_minimal(x: Tensor, channels_out: int) -> bool:
     """Tell whether minimal filtering pays for ``x``, and its halves are not given to the slow kernel."""
     _, channels, depth, height, _ = x.shape
-    wide = min(channels, channels_out) >= MINIMAL_CHANNELS
-    return _is_plain_sample(x) and wide and channels * (depth // 2) * height > SLOW_ELEMENTS
+    if min(channels, channels_out) < MINIMAL_CHANNELS:
+        return False
+    if _is_bfloat16_sample(x):
+        return depth >= MINIMAL_BF16_SIDE
+    return _is_float32_sample(x) and channels * (depth // 2) * height > SLOW_ELEMENTS
 
 
 def forward_form(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -94,10 +101,23 @@ class _FastConvolution(torch.autograd.Function):
         return backward_form(gradient, *ctx.saved_tensors)
 
 
-def _is_plain_sample(x: Tensor) -> bool:
+def _is_float32_sample(x: Tensor) -> bool:
     """Tell whether ``x`` is one float32 sample of even depth on the CPU, in the ordinary memory format."""
-    usual = x.shape[0] == 1 and x.device.type == "cpu" and x.dtype == torch.float32 and x.shape[2] % 2 == 0
-    return usual and x.is_contiguous()
+    return _is_sample(x) and x.dtype == torch.float32 and x.is_contiguous()
+
+
+def _is_bfloat16_sample(x: Tensor) -> bool:
+    """Tell whether ``x`` is one bfloat16 sample of even depth on the CPU, in the channels-last memory format."""
+    return _is_sample(x) and x.dtype == torch.bfloat16 and x.is_contiguous(memory_format=torch.channels_last_3d)
+
+
+def _is_sample(x: Tensor) -> bool:
+    return x.shape[0] == 1 and x.device.type == "cpu" and x.shape[2] % 2 == 0
+
+
+def _format(x: Tensor) -> torch.memory_format:
+    """Return the memory format of the samples above, by their dtype."""
+    return torch.channels_last_3d if x.dtype == torch.bfloat16 else torch.contiguous_format
 
 
 def _halves(x: Tensor) -> Tensor:  # (1, C, D, H, W) -> (2, C, D/2 + 2, H, W)
@@ -117,10 +137,10 @@ def _fold(halves: Tensor) -> Tensor:  # (2, C, D/2 + 2, H, W) -> (1, C, D, H, W)
 
 
 def _filters(weight: Tensor) -> list[Tensor]:  # (K, C, 3, 3, 3) -> 4 x (K, C, 1, 3, 3)
-    """Return the four filters of F(2,3) along depth."""
-    first, middle, last = (weight[:, :, plane : plane + 1] for plane in range(3))
+    """Return the four filters of F(2,3) along depth, rounded once."""
+    first, middle, last = (weight[:, :, plane : plane + 1].float() for plane in range(3))
     ends = (first + last) / 2
-    return [first.contiguous(), ends + middle / 2, ends - middle / 2, last.contiguous()]
+    return [one.to(weight.dtype).contiguous() for one in (first, ends + middle / 2, ends - middle / 2, last)]
 
 
 def _combined(planes: Tensor, index: int) -> Tensor:  # (1, C, 2 J + 2, H, W) -> (1, C, J, H, W)
@@ -144,9 +164,13 @@ def _slabs(x: Tensor) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
+def _padded(x: Tensor) -> Tensor:  # (1, C, D, H, W) -> (1, C, D + 2, H, W)
+    return F.pad(x, (0, 0, 0, 0, 1, 1)).contiguous(memory_format=_format(x))
+
+
 def _minimal_forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    filters, padded = _filters(weight), F.pad(x, (0, 0, 0, 0, 1, 1))
-    result = x.new_empty(1, weight.shape[0], *x.shape[2:])
+    filters, padded = _filters(weight), _padded(x)
+    result = torch.empty((1, weight.shape[0], *x.shape[2:]), dtype=x.dtype, memory_format=_format(x))
     for first, last in _slabs(x):
         planes = padded[:, :, 2 * first : 2 * last + 2]
         products = [F.conv3d(_combined(planes, index), filters[index], padding=(0, 1, 1)) for index in range(4)]
@@ -158,8 +182,9 @@ def _minimal_forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def _minimal_backward(gradient: Tensor, x: Tensor, weight: Tensor) -> Gradients:
-    filters, padded = _filters(weight), F.pad(x, (0, 0, 0, 0, 1, 1))
-    grad_filters = [torch.zeros_like(one) for one in filters]
+    filters, padded, layout = _filters(weight), _padded(x), _format(x)
+    gradient = gradient.contiguous(memory_format=layout)
+    grad_filters = [torch.zeros_like(one, dtype=torch.float32) for one in filters]
     grad_padded = torch.zeros_like(padded)
     for first, last in _slabs(x):
         planes, grad_planes = (tensor[:, :, 2 * first : 2 * last + 2] for tensor in (padded, grad_padded))
@@ -167,16 +192,17 @@ def _minimal_backward(gradient: Tensor, x: Tensor, weight: Tensor) -> Gradients:
         a, b = grad_planes[:, :, :-2:2], grad_planes[:, :, 1:-1:2]
         c, d = grad_planes[:, :, 2::2], grad_planes[:, :, 3::2]
         for index, (grad_product, terms) in enumerate(
-            ((even.contiguous(), (a, c)), (even + odd, (b, c)), (even - odd, (c, b)), (-odd, (b, d)))
+            ((even, (a, c)), (even + odd, (b, c)), (even - odd, (c, b)), (-odd, (b, d)))
         ):
             grad_input, grad_filter, _ = torch.ops.aten.convolution_backward(
-                *(grad_product, _combined(planes, index), filters[index], None, _UNIT, (0, 1, 1)),
-                *(_UNIT, False, [0, 0, 0], 1, [True, True, False]),
+                *(grad_product.contiguous(memory_format=layout), _combined(planes, index), filters[index], None),
+                *(_UNIT, (0, 1, 1), _UNIT, False, [0, 0, 0], 1, [True, True, False]),
             )
             grad_filters[index] += grad_filter
             terms[0].add_(grad_input)
             terms[1].add_(grad_input, alpha=1 if index == 1 else -1)
     ends = (grad_filters[1] + grad_filters[2]) / 2
     middle = (grad_filters[1] - grad_filters[2]) / 2
-    grad_weight = torch.cat([grad_filters[0] + ends, middle, grad_filters[3] + ends], dim=2)
-    return grad_padded[:, :, 1:-1].contiguous(), grad_weight, gradient.sum(dim=(0, 2, 3, 4))
+    grad_weight = torch.cat([grad_filters[0] + ends, middle, grad_filters[3] + ends], dim=2).to(weight.dtype)
+    grad_x = grad_padded[:, :, 1:-1].contiguous(memory_format=layout)
+    return grad_x, grad_weight, gradient.sum(dim=(0, 2, 3, 4))

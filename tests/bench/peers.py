@@ -1,0 +1,126 @@
+"""Two networks of equal size beside each other: MONAI's DiffusionModelUNet and ours as a config of the study has it."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from gpustudy.cell.memory import PeakMemory
+from gpustudy.cell.optimisations import Setup, apply_optimisations
+from gpustudy.medddpm.trainer import TrainOptions, make_adam
+from gpustudy.medddpm.unet import UNet3D
+
+MONAI = "monai"
+SEED = 2026
+LEARNING_RATE = 1e-5
+TIMESTEP = 17
+
+BF16_INSTRUCTIONS = ("avx512_bf16", "amx_bf16")
+"""Flags of /proc/cpuinfo with which a CPU multiplies in bfloat16."""
+
+
+def monai_network() -> nn.Module:
+    """MONAI's U-Net with the widths, levels and attention of the whole-head model: 40,226,433 parameters as well."""
+    from monai.networks.nets import DiffusionModelUNet
+
+    return DiffusionModelUNet(
+        spatial_dims=3,
+        in_channels=3,
+        out_channels=1,
+        channels=(64, 64, 128, 192, 256),
+        num_res_blocks=1,
+        attention_levels=(False, False, False, True, False),
+        num_head_channels=(0, 0, 0, 192, 256),
+        norm_num_groups=32,
+    )
+
+
+@dataclass
+class Contestant:
+    """A network that is trained by the same lines as all others.
+
+    Attributes:
+        model: its parameters.
+        network: what is called.
+        options: precision, memory format and optimiser.
+        side: of the volume, in voxels.
+        seconds: of each timed step.
+    """
+
+    model: nn.Module
+    network: Callable[[Tensor, Tensor], Tensor]
+    options: TrainOptions
+    side: int
+    seconds: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        layout = torch.channels_last_3d if self.options.channels_last else torch.contiguous_format
+        self.model.to(memory_format=layout)  # type: ignore[call-overload]  # overload lacks the keyword alone
+        self._adam = make_adam(self.model, LEARNING_RATE, self.options.fused_adam)  # type: ignore[arg-type]  # any module
+        volume = (self.side,) * 3
+        self._x = torch.randn(1, 3, *volume).contiguous(memory_format=layout)  # (B, C, D, H, W)
+        self._noise = torch.randn(1, 1, *volume)
+        self._timesteps = torch.tensor([TIMESTEP])
+
+    def micro_batch(self, share: float) -> None:
+        dtype = self.options.autocast_dtype
+        with torch.autocast("cpu", dtype, dtype is not None):
+            predicted = self.network(self._x, self._timesteps)
+        ((predicted.float() - self._noise).abs().mean() * share).backward()
+
+    def step(self, accumulation: int) -> None:
+        for _ in range(accumulation):
+            self.micro_batch(1 / accumulation)
+        self._adam.step()
+        self._adam.zero_grad(set_to_none=True)
+
+    def time_step(self, accumulation: int) -> None:
+        start = time.perf_counter()
+        self.step(accumulation)
+        self.seconds.append(time.perf_counter() - start)
+
+    def peak_bytes(self) -> int:
+        """Return the highest resident size of the process in the last micro-batch of a step, when gradients and
+        Adam's moments exist as well.
+        """
+        for parameter in self.model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        self._adam.step()
+        memory = PeakMemory("cpu")
+        self.micro_batch(1)
+        self._adam.step()
+        self._adam.zero_grad(set_to_none=True)
+        return memory.read()
+
+
+def contestant(name: str, optimisations: tuple[str, ...], side: int) -> Contestant:
+    """Return MONAI's network, or ours with the optimisations of a config, applied as a stage applies them."""
+    torch.manual_seed(SEED)
+    if name == MONAI:
+        model = monai_network()
+        return Contestant(model, model, TrainOptions(), side)
+    setup = Setup("cpu", UNet3D.whole_head(), (side,) * 3)
+    apply_optimisations(setup, optimisations, pytorch_defaults=False)
+    return Contestant(setup.model, setup.network or setup.model, TrainOptions(**setup.options), side)
+
+
+def resident_bytes() -> int:
+    """Give freed memory back to the system and return what the process still holds."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    memory = PeakMemory("cpu")
+    memory.reset()
+    return memory.read()
+
+
+def bf16_instructions(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Name the instructions for bfloat16 that this CPU has."""
+    flags = cpuinfo.read_text().split() if cpuinfo.exists() else []
+    return ", ".join(flag for flag in BF16_INSTRUCTIONS if flag in flags) or "none"
