@@ -80,6 +80,20 @@ def test_launch_facts_are_kept_and_absent_ones_are_null(tmp_path: Path) -> None:
     assert rows["sm80_xmma_wgrad_implicit_gemm"]["duration_ns"] == 40_500
 
 
+@pytest.mark.parametrize("grid", [["a", 1, 1], [[1], 1, 1], [-(10**30), 1, 1]])
+def test_facts_that_are_no_numbers_are_null(tmp_path: Path, grid: list[Any]) -> None:
+    facts = {"grid": grid, "stream": "0x7f", "registers per thread": 10**12, "shared memory": 10**30}
+    (row,) = _rows(tmp_path, [kernel("k", 1, 0, 5, **facts)])
+    assert {row[name] for name in ("stream", "registers_per_thread", "shared_memory_bytes")} == {None}
+    assert row["grid"] is None
+
+
+@pytest.mark.parametrize("shapes", ["x", [["a", "b"], [1]], [[10**10] * 2] * 2, []])
+def test_shapes_that_are_none_give_no_flops(tmp_path: Path, shapes: Any) -> None:
+    (row,) = _rows(tmp_path, [host("aten::mm", 0, 5, **{"Input Dims": shapes})])
+    assert row["flops"] is None
+
+
 def test_external_ids_that_equal_correlation_ids_mislead_nobody(tmp_path: Path) -> None:
     events = [
         host("aten::wrong", 0, 5, **{"External id": 7}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,10 @@ def test_the_device_is_named(tmp_path: Path) -> None:
     assert read_trace(path).device_name == "NVIDIA A100-SXM4-40GB"
 
 
+def _one(**changes: Any) -> bytes:
+    return json.dumps({"traceEvents": [host("a", 0, 1) | changes]}).encode()
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -71,8 +76,13 @@ def test_the_device_is_named(tmp_path: Path) -> None:
         (b"[1, 2]", "without any operator or kernel"),
         (b'{"traceEvents": []}', "without any operator or kernel"),
         (b'{"traceEvents": [{"ph": "M", "name": "process_name"}]}', "without any operator or kernel"),
-        (b'{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a"}]}', "without a readable name or time"),
+        (b'{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a"}]}', "without a readable name, time or arguments"),
         (b'{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a", "ts": "soon"}]}', "without a readable name"),
+        (_one(ts=10**40), "a time is too large"),
+        (_one(ts=1e300), "a time is too large"),
+        (_one(name="\ud800"), "without a readable name"),
+        (_one(args=[1]), "the arguments of 'a' are none"),
+        (_one(args={"correlation": [1]}), "the arguments of 'a' are none"),
     ],
 )
 def test_a_file_that_is_no_trace_is_one_sentence(tmp_path: Path, content: bytes, message: str) -> None:
@@ -98,6 +108,12 @@ def test_an_absent_file_and_a_folder_are_told(tmp_path: Path) -> None:
         read_trace(tmp_path / "none.json")
     with pytest.raises(UserError, match="cannot be read"):
         read_trace(tmp_path)
+
+
+def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(UserError, match="is a pipe or a device"):
+        read_trace(tmp_path / "pipe.json")
 
 
 @pytest.mark.parametrize("name", ["hta_alexnet", "hta_ns_resolution", "hta_triton_example", "hta_cpu_only"])

@@ -56,6 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 0
+    except OSError as error:  # a full disk, a folder that may not be written, a file system that went away
+        place = error.filename or "a file"
+        print(f"gpustudy {parsed.verb}: {place}: {error.strerror or error}; mend that and run again.", file=sys.stderr)
+        return EXIT_USER_ERROR
     return result
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from gpustudy.metrics.ncu.batch import NO_VALUE, NUMBER, TEXT, Batch
 from gpustudy.metrics.ncu.csvpages import metric_name, read_csv
 from tests.metrics.ncu.csv_builder import IDENTITY, File, Row, details_page, printed, raw_page
 
+ROW = Row(0, metrics=(("gpu__time_duration.sum", "ns", "5"),))
 DURATION, BYTES, CYCLES = "gpu__time_duration.sum", "dram__bytes.sum", "sm__cycles_active.avg"
 
 
@@ -253,11 +255,29 @@ def test_ids_decide_the_order_of_launches(tmp_path: Path) -> None:
             raw_page([Row(0, metrics=((DURATION, "ns", "1.234.567"), (BYTES, "byte", "1,234,567")))]),
             "two locales.*LC_ALL=C",
         ),
+        (raw_page([ROW]) + raw_page([ROW]), "line 5: a row of units in the middle"),
+        (raw_page([ROW]).replace('"CC"', '"Device"', 1), "the column 'Device' twice"),
+        (raw_page([replace(ROW, number=10**19)]), "do not fit"),
+        (raw_page([replace(ROW, grid="(2147483648, 1, 1)")]), "do not fit"),
+        (raw_page([replace(ROW, block="(1, 1, " + "9" * 5000 + ")")]), "do not fit"),
+        (raw_page([ROW]).removesuffix('"5"\n') + "\n" * 100_000 + "x", "do not fit"),
+        ("\n" * 100_000 + "  x", "no Nsight Compute CSV"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_own_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         read(tmp_path, text)
+
+
+@pytest.mark.parametrize("text", ["1e999999999", "1e400", "9" * 1000])
+def test_a_number_that_no_double_is_stays_a_text(tmp_path: Path, text: str) -> None:
+    batch = read(tmp_path, raw_page([Row(0, metrics=((DURATION, "ns", text),))]))
+    assert one(batch, DURATION) == (TEXT, 0.0, text)
+
+
+def test_a_name_of_a_megabyte_is_a_name(tmp_path: Path) -> None:
+    batch = read(tmp_path, raw_page([replace(ROW, name="k" * 2**20)]))
+    assert len(batch.launches[0].name) == 2**20
 
 
 def test_a_table_in_utf_16_with_windows_line_ends_is_read(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -321,6 +322,34 @@ def test_a_directory_with_other_things_is_not_replaced(report: Path, tmp_path: P
     with pytest.raises(UserError, match="is not the output of"):
         extract([report], out)
     assert (out / "thesis.txt").exists()
+
+
+def test_a_report_inside_the_output_is_not_lost(report: Path, tmp_path: Path) -> None:
+    out = tmp_path / "tables"
+    extract([report], out)
+    inside = report.rename(out / "report.ncu-rep")
+    with pytest.raises(UserError, match=r"it holds report\.ncu-rep"):
+        extract([inside], out)
+    assert inside.exists()
+
+
+@pytest.mark.parametrize("name", ["pipe.ncu-rep", "pipe.csv"])
+def test_a_pipe_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(UserError, match="is a pipe or a device"):
+        extract([tmp_path / name], tmp_path / "tables")
+
+
+@pytest.mark.parametrize("out", ["file/tables", "dangling"])
+def test_an_output_that_cannot_be_written_is_one_sentence(
+    report: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], out: str
+) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere" / "tables")
+    assert main(["extract", str(report), "-o", str(tmp_path / out)]) == 2
+    (sentence,) = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("report.ncu-rep: ")]
+    assert sentence.startswith("gpustudy extract: ")
+    assert not list(tmp_path.glob(".*.part"))
 
 
 def test_two_reports_of_one_name_are_refused(report: Path, tmp_path: Path) -> None:

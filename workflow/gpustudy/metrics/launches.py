@@ -39,7 +39,7 @@ _FOREIGN_PHASES = (
 
 _BACKWARD_NODE = "autograd::engine::evaluate_function"
 _CONVOLUTION_NODE = "ConvolutionBackward0"
-_MOST_INT32 = 2**31 - 1
+_MOST_INT32, _MOST_INT64 = 2**31 - 1, 2**63 - 1
 
 Columns = dict[str, list[Any]]
 
@@ -157,7 +157,7 @@ def _append_launch(columns: Columns, launch: Event, operator: Event | None) -> N
     columns["grid"].append(_triple(arguments.get("grid")))
     columns["block"].append(_triple(arguments.get("block")))
     columns["registers_per_thread"].append(_integer(arguments.get("registers per thread")))
-    columns["shared_memory_bytes"].append(_integer(arguments.get("shared memory")))
+    columns["shared_memory_bytes"].append(_integer(arguments.get("shared memory"), _MOST_INT64))
     columns["start_ns"].append(launch.start_ns)
     columns["duration_ns"].append(launch.end_ns - launch.start_ns)
     columns["operator"].append(None if operator is None else operator.name)
@@ -228,7 +228,12 @@ class _FlopCounter:
         self._counted.add(id(operator))
         values = json.loads(operator.arguments.get("Concrete Inputs", "[]"))
         output = None if values else self._gradients.get(operator.arguments.get("Sequence number"))
-        return operator_flops(operator.name, json.loads(operator.arguments["Input Dims"]), values, output or None)
+        shapes = json.loads(operator.arguments["Input Dims"])
+        try:
+            flops = operator_flops(operator.name, shapes, values, output or None)
+        except (TypeError, ValueError, IndexError, ZeroDivisionError):  # shapes that are none
+            return None
+        return _integer(flops, _MOST_INT64)
 
 
 def _all_events(trace: Trace) -> Iterable[Event]:
@@ -236,12 +241,18 @@ def _all_events(trace: Trace) -> Iterable[Event]:
         yield from events
 
 
-def _integer(value: Any) -> int | None:
-    return None if value is None else int(value)
+def _integer(value: Any, most: int = _MOST_INT32) -> int | None:
+    """Return a whole number of the trace; None where it has none, or one that is none."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if abs(number) <= most else None
 
 
 def _triple(value: Any) -> list[int] | None:
     """Return a grid or block size; None where the trace has none (copies, memsets, some ROCm traces)."""
     if not isinstance(value, list) or not value:
         return None
-    return [min(int(size), _MOST_INT32) for size in value]
+    sizes = [_integer(size, _MOST_INT64) for size in value]
+    return None if None in sizes else [min(size or 0, _MOST_INT32) for size in sizes]

@@ -18,10 +18,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpustudy.base.errors import UserError
+from gpustudy.metrics.inputs import refuse_streams
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _NS_PER_US = 1000
 _MESSAGE_CHARACTERS = 120
+_MOST_NS = 2**62
+"""146 years; the difference of two times then fits into 64 bits."""
+_NS_DIGITS = 19
+"""Decimal digits of ``_MOST_NS``."""
 _TEXT_OF = json.JSONEncoder(default=str).encode
 
 _OPERATOR, _RANGE, _CALL, _DEVICE = "operator", "range", "call", "device"
@@ -46,11 +51,15 @@ of annotations, synchronisation) are no operator and no launch."""
 
 
 _SHAPES, _CONCRETE = "Input Dims", "Concrete Inputs"
-_KEPT_ARGUMENTS = (
+_NUMBERS = (
     "External id",
     "external id",  # PyTorch before 1.12
     "Sequence number",
     "correlation",
+)
+"""Arguments that tie events together."""
+_KEPT_ARGUMENTS = (
+    *_NUMBERS,
     "stream",
     "grid",
     "block",
@@ -139,27 +148,40 @@ def _slim(value: dict[str, Any]) -> Any:
 
 
 def _event(kind: str, raw: dict[str, Any]) -> Event:
-    start = _ns(raw["ts"])
+    start, name, arguments = _ns(raw["ts"]), raw["name"], raw.get("args") or {}
+    name.encode()  # a lone surrogate, which JSON may hold, is no text
+    if not isinstance(arguments, dict) or any(isinstance(arguments.get(one), (list, dict)) for one in _NUMBERS):
+        raise TypeError(f"the arguments of {name[:_MESSAGE_CHARACTERS]!r} are none")
     return Event(
         kind=kind,
-        name=sys.intern(raw["name"]),
+        name=sys.intern(name),
         thread=(sys.intern(str(raw.get("pid"))), sys.intern(str(raw.get("tid")))),
         start_ns=start,
         end_ns=start + max(_ns(raw.get("dur", 0)), 0),
-        arguments=raw.get("args") or {},
+        arguments=arguments,
     )
 
 
 def _ns(microseconds: int | Decimal | str) -> int:
-    """Return a time of the trace, exactly, in whole ns."""
+    """Return a time of the trace, exactly, in whole ns.
+
+    Raises:
+        ValueError, ArithmeticError, TypeError: it is no time.
+    """
     if isinstance(microseconds, int):
-        return microseconds * _NS_PER_US
-    return int((Decimal(microseconds) * _NS_PER_US).to_integral_value())
+        time = microseconds * _NS_PER_US
+    else:
+        exact = Decimal(microseconds) * _NS_PER_US
+        time = int(exact.to_integral_value()) if exact.adjusted() < _NS_DIGITS else _MOST_NS + 1
+    if abs(time) > _MOST_NS:
+        raise ValueError("a time is too large")
+    return time
 
 
 def _document(path: Path) -> Any:
     """Return the JSON document in ``path``, unpacked when it is gzip, its events as ``Event``."""
     try:
+        refuse_streams(path)
         content = path.read_bytes()
         if content.startswith(_GZIP_MAGIC):
             content = gzip.decompress(content)
@@ -180,7 +202,7 @@ def _document(path: Path) -> Any:
         ) from error
     except (AttributeError, KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise UserError(
-            f"{path} holds an event without a readable name or time ({type(error).__name__}: {error}): "
+            f"{path} holds an event without a readable name, time or arguments ({type(error).__name__}: {error}): "
             "export the trace again."
         ) from error
     finally:

@@ -87,13 +87,19 @@ METRICS_SOURCES: dict[str, tuple[str, ...]] = {
     "train": (*_METRICS, "metrics/train.py"),
     "census": (
         *_METRICS,
-        *(f"metrics/{name}.py" for name in ("census", "classes", "flops", "launches", "layouts", "nesting", "trace")),
+        *(
+            f"metrics/{name}.py"
+            for name in ("census", "classes", "flops", "inputs", "launches", "layouts", "nesting", "trace")
+        ),
         "metrics/kernel_classes.csv",
     ),
     "counters": (
         *_METRICS,
         "base/kernel_names.py",
-        *(f"metrics/{name}.py" for name in ("catalogue", "classes", "expressions", "priority", "rule_formulas")),
+        *(
+            f"metrics/{name}.py"
+            for name in ("catalogue", "classes", "expressions", "inputs", "priority", "rule_formulas")
+        ),
         *(f"metrics/ncu/{name}.py" for name in _NCU),
         "metrics/catalogue.yaml",
         "metrics/kernel_classes.csv",

@@ -30,6 +30,6 @@ def run(arguments: argparse.Namespace) -> int:
     for path, text in ((arguments.output, dictionary()), (REQUESTED_FILE, requested_text())):
         if not arguments.check:
             write_text(path, text)
-        elif not path.is_file() or path.read_text() != text:
+        elif not path.is_file() or path.read_bytes() != text.encode():
             raise UserError(f"{path} is not current: write it anew with 'gpustudy dictionary'.")
     return 0

@@ -157,6 +157,8 @@ def _launch(export: Export, row: Row) -> Launch:
         sizes = [int(size) for size in re.findall(r"\d+", given.get(name, ""))]
         return (sizes[0], sizes[1], sizes[2]) if len(sizes) == len("xyz") else None
 
+    if not given["ID"]:
+        raise UserError(f"{export.path} line {row.line}: a row of units in the middle: give one export a file.")
     name = given["Kernel Name"]
     grid = triple("Grid Size")
     return Launch(

@@ -19,19 +19,28 @@ _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codec
 _HEADER = re.compile(r'"ID","Process ID",')
 _SUMMARY = re.compile(r'"Process ID","Process Name",.*"Invocations"')
 _ROW = re.compile(r'"\d+","\d+",|"","",')
-_CONSOLE = re.compile(r"^\s+(Section: |\S.*Context \d+, Stream \d+)", re.MULTILINE)
+_CONSOLE = re.compile(r"^[ \t]+(Section: |\S.*Context \d+, Stream \d+)", re.MULTILINE)
 _MESSAGE = re.compile(r"==(PROF|WARNING|ERROR)==")
 _EXPORT = "run 'ncu --import REPORT --page raw --csv' on the report and give its output"
 
+_INT32, _INT64 = 2**31 - 1, 2**63 - 1
+_NUMBER, _WHOLE, _SIZES = (
+    re.compile(one) for one in (r"[0-9]+", r"[0-9]{1,19}|n/a|", r"\([0-9]{1,10}, ?[0-9]{1,10}, ?[0-9]{1,10}\)|")
+)
 _CHECKED = {
-    "Context": re.compile(r"\d+|n/a"),
-    "Stream": re.compile(r"\d+|n/a"),
-    "Block Size": re.compile(r"\(\d+, ?\d+, ?\d+\)|"),
-    "Grid Size": re.compile(r"\(\d+, ?\d+, ?\d+\)|"),
-    "Device": re.compile(r"\d*"),
-    "CC": re.compile(r"\d+\.\d+|"),
+    "ID": (re.compile(r"[0-9]{1,19}"), _INT64),
+    "Process ID": (_WHOLE, _INT64),
+    "Context": (_WHOLE, _INT64),
+    "Stream": (_WHOLE, _INT64),
+    "Block Size": (_SIZES, _INT32),
+    "Grid Size": (_SIZES, _INT32),
+    "Device": (_WHOLE, _INT32),
+    "CC": (re.compile(r"[0-9]{1,3}\.[0-9]{1,3}|"), _INT32),
 }
-"""What these columns hold in every row: a row whose fields were split wrongly does not fit."""
+"""What these columns hold in every row, and the largest number in it: a row that was split wrongly does not fit."""
+
+_MOST_LINES = 1000
+"""Lines that one row may take: names and rule texts have a few; a file of many more is no export."""
 
 _MAY_OVERFLOW = ("Kernel Name", "Process Name", "Rule Description")
 """Columns whose text may hold ``","`` itself, so that a row seems to have too many fields."""
@@ -75,6 +84,9 @@ def read_export(path: Path) -> Export:
         lengths.append(header.index("Rule Name"))
     if "Kernel Name" not in header:
         raise UserError(f"{path} line {at + 1}: the header has no column 'Kernel Name': {_EXPORT}.")
+    if len(set(header)) < len(header):
+        doubled = next(name for name in header if header.count(name) > 1)
+        raise UserError(f"{path} line {at + 1}: the header has the column '{doubled}' twice: {_EXPORT}.")
     rows = [
         Row(line, _fields(path, line, text, header, lengths))
         for line, text in _records(path, lines, at + 1, header, lengths)
@@ -128,7 +140,7 @@ def _records(
         first, text = number, lines[number]
         while not _is_complete(text, header, lengths):
             number += 1
-            if number == len(lines) or _ROW.match(lines[number]):
+            if number == len(lines) or _ROW.match(lines[number]) or number - first > _MOST_LINES:
                 raise _misfit(path, first + 1, text, header)
             text += "\n" + lines[number]
         yield first + 1, text
@@ -180,7 +192,10 @@ def _is_plausible(fields: list[str], header: list[str]) -> bool:
     if not fields[0]:  # the row of units
         return True
     return all(
-        pattern.fullmatch(field)
-        for name, field in zip(header, fields, strict=False)
-        if (pattern := _CHECKED.get(name)) is not None
+        _is_checked(field, *_CHECKED[name]) for name, field in zip(header, fields, strict=False) if name in _CHECKED
     )
+
+
+def _is_checked(field: str, pattern: re.Pattern[str], most: int) -> bool:
+    """Whether a field has its column's form, and no number in it is too large for its type."""
+    return pattern.fullmatch(field) is not None and all(int(number) <= most for number in _NUMBER.findall(field))

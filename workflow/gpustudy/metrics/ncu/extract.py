@@ -15,7 +15,7 @@ from gpustudy.base.progress import Progress
 from gpustudy.metrics.catalogue import load_catalogue
 from gpustudy.metrics.ncu.batch import Launch
 from gpustudy.metrics.ncu.source import Source, open_source
-from gpustudy.metrics.ncu.tables import Tables, phases_by_nvtx
+from gpustudy.metrics.ncu.tables import TABLE_FILES, Tables, phases_by_nvtx
 from gpustudy.metrics.schemas import Identity
 
 SESSION_FILE = "session.json"
@@ -41,8 +41,7 @@ def extract(reports: Sequence[Path], out: Path, *, salvage: bool = False, all_me
     """
     if doubled := [name for name, count in Counter(path.name for path in reports).items() if count > 1]:
         raise UserError(f"two reports are called {doubled[0]}: rename one, the tables tell reports apart by name.")
-    if out.exists() and not (out.is_dir() and (not any(out.iterdir()) or (out / SESSION_FILE).exists())):
-        raise UserError(f"{out} exists and is not the output of 'gpustudy extract': name another directory.")
+    _refuse_foreign(out)
     sources = [open_source(path, salvage=salvage) for path in sorted(reports, key=lambda path: path.name)]
     catalogue = load_catalogue()
     metrics = None if all_metrics else catalogue.metrics()
@@ -57,6 +56,23 @@ def extract(reports: Sequence[Path], out: Path, *, salvage: bool = False, all_me
             rows = tables.finish(phases_by_nvtx)
         write_json(directory / SESSION_FILE, {"schema": SESSION_SCHEMA, "reports": sessions, "rows": rows})
     return rows
+
+
+def _refuse_foreign(out: Path) -> None:
+    """Refuse to replace anything but an empty directory or what was written here before, and nothing beside it.
+
+    Raises:
+        UserError: ``out`` holds something else, such as the reports themselves.
+    """
+    if not out.exists():
+        return
+    ours = {SESSION_FILE, *TABLE_FILES.values()}
+    names = {path.name for path in out.iterdir()} if out.is_dir() else {out.name}
+    if foreign := sorted(names - ours):
+        raise UserError(
+            f"{out} exists and is not the output of 'gpustudy extract' alone (it holds {foreign[0]}): "
+            "name another directory."
+        )
 
 
 def _identity(source: Source, digest: str) -> Callable[[Launch], Identity]:

@@ -29,6 +29,9 @@ _NOT_A_NUMBER = {"nan": "nan", "-nan": "nan", "inf": "inf", "+inf": "inf", "-inf
 _DOUBTFUL = "(!)"
 """ncu's mark before a value that it takes for wrong."""
 
+_MOST_CHARACTERS, _MOST_EXPONENT = 400, 308
+"""No double is printed with more digits or a larger power of ten: what is, is a text."""
+
 NOTHING = frozenset({"", "n/a", "N/A", "no data", "-"})
 """How ncu prints that there is no value."""
 
@@ -72,7 +75,10 @@ def read_number(text: str, *, decimal_comma: bool) -> Decimal | None:
             text = text.replace(".", "").replace(",", ".")
     elif _COMMA_GROUPS.fullmatch(text):
         text = text.replace(",", "")
-    return Decimal(text) if _PLAIN.fullmatch(text) else None
+    if not _PLAIN.fullmatch(text) or len(text) > _MOST_CHARACTERS:
+        return None
+    number = Decimal(text)
+    return number if abs(number.adjusted()) <= _MOST_EXPONENT else None
 
 
 def clean(text: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpustudy.base.errors import UserError
+from gpustudy.metrics.inputs import refuse_streams
 from gpustudy.metrics.ncu.batch import Batch
 from gpustudy.metrics.ncu.container import MAGIC, Container, walk_whole
 from gpustudy.metrics.ncu.csvpages import read_csv
@@ -58,6 +59,7 @@ def open_source(path: Path, *, salvage: bool = False) -> Source:
         UserError: it does not exist, is neither, is damaged, or holds no launches.
     """
     try:
+        refuse_streams(path)
         with path.open("rb") as stream:
             head = stream.read(len(MAGIC))
     except OSError as error:
