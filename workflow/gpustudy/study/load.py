@@ -99,7 +99,9 @@ def _in_order(study: Study) -> Study:
 
     The order in which a config file names them decides nothing: figures, tables and status follow this one.
     """
-    gpus = sorted(study.gpus.items(), key=lambda item: (item[1].device == "cpu", _number_of(item[1].architecture)))
+    gpus = sorted(
+        study.gpus.items(), key=lambda item: (item[1].device == "cpu", _number_of(item[1].architecture), item[0])
+    )
     configs = sorted(
         study.configs.items(),
         key=lambda item: (not item[1].pytorch_defaults, len(item[1].optimisations), item[0]),
