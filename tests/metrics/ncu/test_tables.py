@@ -129,6 +129,17 @@ def test_what_is_null_has_its_reason(tmp_path: Path) -> None:
     assert "ipc" in lacking["not collected"]
 
 
+def test_values_that_cannot_be_are_kept_and_named(tmp_path: Path) -> None:
+    metrics = {"sm__throughput.avg.pct_of_peak_sustained_elapsed": 103.5, "dram__bytes_read.sum": -64.0}
+    fine = {"sm__throughput.avg.pct_of_peak_sustained_elapsed": 100.0, "dram__bytes_read.sum": 0.0}
+    path = build.write(tmp_path / "v.ncu-rep", [Kernel(metrics=dict(metrics)), Kernel(metrics=dict(fine))])
+    extract([path], tmp_path / "tables")
+    first, second = counters(tmp_path / "tables")
+    assert first["sm_throughput_pct"] == 103.5
+    assert sorted(json.loads(first["doubtful"])) == ["dram_read_bytes", "sm_throughput_pct"]
+    assert second["doubtful"] is None
+
+
 def test_values_of_all_metrics_or_of_the_catalogues(report: Path, tmp_path: Path) -> None:
     extract([report], tmp_path / "all")
     extract([report], tmp_path / "catalogue", all_metrics=False)

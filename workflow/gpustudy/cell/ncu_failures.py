@@ -332,7 +332,7 @@ ROWS: tuple[FailureRow, ...] = (
         "out-of-range",
         WARN,
         "a percentage above 100 or a negative value is in the report, as happens when passes differ",
-        "keep it as it is: the reader of reports flags such values",
+        "keep it as it is: column 'doubtful' of table counters names such values",
         number=20,
     ),
 )

@@ -171,6 +171,7 @@ TABLES: dict[str, Table] = {
             _SHARED,
             Column("nvtx", "string", "", "NVTX ranges around the launch, outermost first, joined by /", nullable=True),
             Column("lacking", "string", "", "quantities that are null, by reason, as JSON", nullable=True),
+            Column("doubtful", "string", "", "quantities below 0 or above 100 %, kept, as JSON", nullable=True),
         ),
         order=("report", "launch"),
         is_open=True,

@@ -161,6 +161,19 @@ def reason_texts(why: NDArray[np.int8], catalogue: Catalogue, architectures: Seq
     return texts
 
 
+def doubtful_texts(evaluated: Evaluated, catalogue: Catalogue) -> list[str | None]:
+    """Return for each launch, as JSON, the quantities that cannot be: negative ones, and percentages above 100.
+
+    ncu gives such values where its passes differ, mostly of short kernels (Nsight Compute documentation, "Range and
+    Precision"). They are kept as they are. None where there is none.
+    """
+    ceilings = np.array([100.0 if quantity.unit == "%" else np.inf for quantity in catalogue.quantities])
+    names = np.array([quantity.name for quantity in catalogue.quantities], dtype=object)
+    with np.errstate(invalid="ignore"):
+        doubtful = (evaluated.values < 0) | (evaluated.values > ceilings)
+    return [json.dumps(names[row].tolist()) if row.any() else None for row in doubtful]
+
+
 def _reason_text(row: NDArray[np.int8], catalogue: Catalogue, architecture: str | None) -> str | None:
     lacking: dict[str, list[str]] = {}
     for quantity, reason in zip(catalogue.quantities, row.tolist(), strict=True):

@@ -15,7 +15,7 @@ from gpustudy.metrics.catalogue import Catalogue, load_catalogue
 from gpustudy.metrics.cells import Row, cell_row
 from gpustudy.metrics.classes import classify
 from gpustudy.metrics.ncu.batch import Batch, Launch, Rule
-from gpustudy.metrics.ncu.evaluate import HAS_VALUE, Evaluated, evaluate, reason_texts
+from gpustudy.metrics.ncu.evaluate import HAS_VALUE, Evaluated, doubtful_texts, evaluate, reason_texts
 from gpustudy.metrics.ncu.source import Source, open_source
 from gpustudy.metrics.ncu.strata import Strata, read_strata
 from gpustudy.metrics.ncu.stream import TableStream, value_columns
@@ -196,6 +196,7 @@ def _counter_columns(collected: Collected, catalogue: Catalogue, phases: list[st
     columns["class"], columns["phase"] = collected.classes, phases
     architectures = [launch.architecture for launch in launches]
     columns["lacking"] = list(reason_texts(evaluated.why, catalogue, architectures))
+    columns["doubtful"] = list(doubtful_texts(evaluated, catalogue))
     for index, quantity in enumerate(catalogue.quantities):
         has, values = evaluated.why[:, index] == HAS_VALUE, evaluated.values[:, index]
         columns[quantity.name] = [value if there else None for value, there in zip(values.tolist(), has, strict=True)]
