@@ -27,7 +27,7 @@ results: $(VENV)/.host
 	@echo "Report: $(CURDIR)/results/report.html"
 
 test: $(VENV)/.test lint
-	python -m pytest -m "not sites" $(PYTEST)
+	OMP_NUM_THREADS=1 python -m pytest -m "not sites" -n 2 --dist loadfile $(PYTEST)
 
 test-sites: $(VENV)/.test
 	bash tests/sites/setup.sh
