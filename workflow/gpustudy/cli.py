@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -45,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if parsed.verb is None:
         parser.print_help()
         return 0
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         result: int = parsed.run(parsed)
     except UserError as error:
@@ -61,6 +63,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"gpustudy {parsed.verb}: {place}: {error.strerror or error}; mend that and run again.", file=sys.stderr)
         return EXIT_USER_ERROR
     return result
+
+
+def _interrupt(number: int, frame: object) -> None:
+    """End on SIGTERM as on Ctrl-C, so that whatever is half-written is taken away first."""
+    raise KeyboardInterrupt
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:

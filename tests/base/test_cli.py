@@ -1,0 +1,70 @@
+"""The command line: help with examples for every verb, and an end that leaves nothing half-written."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from gpustudy.cli import VERBS, main
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help_with_an_example(verb, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([verb, "--help"])
+    assert ended.value.code == 0
+    printed = capsys.readouterr().out
+    assert "example" in printed
+    assert f"gpustudy {verb}" in printed
+
+
+def test_without_a_verb_the_help_lists_them_all(capsys):
+    assert main([]) == 0
+    printed = capsys.readouterr().out
+    assert all(verb in printed for verb in VERBS)
+
+
+def test_a_verb_that_does_not_exist_exits_with_2(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["statsu"])
+    assert ended.value.code == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_verb_that_is_told_to_end_cleans_up(tmp_path, number):
+    program = textwrap.dedent(
+        """
+        import sys, time, types
+        from pathlib import Path
+        from gpustudy import cli
+        from gpustudy.base.atomic import atomic_directory
+
+        def run(arguments):
+            with atomic_directory(Path(sys.argv[1]) / "out") as work:
+                (work / "half").write_text("x")
+                print("writing", flush=True)
+                time.sleep(60)
+
+        sys.modules["gpustudy.verbs.status"] = types.SimpleNamespace(configure=lambda parser: None, run=run)
+        sys.exit(cli.main(["status"]))
+        """
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "writing\n"
+    process.send_signal(number)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert said == "gpustudy status: interrupted; nothing half-written was left.\n"
+    assert list(tmp_path.iterdir()) == []
