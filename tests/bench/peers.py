@@ -106,7 +106,7 @@ def contestant(name: str, optimisations: tuple[str, ...], side: int) -> Contesta
     if name == MONAI:
         model = monai_network()
         return Contestant(model, model, TrainOptions(), side)
-    setup = Setup("cpu", UNet3D.whole_head(), (side,) * 3)
+    setup = Setup("cpu", UNet3D.whole_head())
     apply_optimisations(setup, optimisations, pytorch_defaults=False)
     return Contestant(setup.model, setup.network or setup.model, TrainOptions(**setup.options), side)
 

@@ -17,13 +17,13 @@ from gpustudy.cell.probe import Probe, take_probe
 from gpustudy.medddpm.trainer import Trainer, TrainOptions, TrainSettings
 from gpustudy.medddpm.unet import UNet3D
 from gpustudy.medddpm.volumes import PreparedVolumes
-from tests.cell.conftest import MODEL, SIDE, TRAIN
+from tests.cell.conftest import MODEL, TRAIN
 
 EXPLICIT_TOLERANCE = 1e-4
 """Relative tolerance between two forms of the same float32 mathematics."""
 
 
-def make_setup(*names: str, volume: tuple[int, ...] = (SIDE,) * 3) -> Setup:
+def make_setup(*names: str) -> Setup:
     """A setup on the CPU with every zero weight made non-zero, so that all gradients flow."""
     torch.manual_seed(0)
     model = UNet3D.from_document(MODEL)
@@ -31,7 +31,7 @@ def make_setup(*names: str, volume: tuple[int, ...] = (SIDE,) * 3) -> Setup:
         for parameter in model.parameters():
             if not parameter.any():
                 parameter.normal_(std=0.05)
-    setup = Setup("cpu", model, volume)
+    setup = Setup("cpu", model)
     apply_optimisations(setup, names, pytorch_defaults=False)
     return setup
 
@@ -210,17 +210,12 @@ def test_compile_without_a_compiler_is_unsupported(monkeypatch: pytest.MonkeyPat
         make_setup("compile")
 
 
-def test_bf16_on_the_cpu_is_refused_where_a_level_has_two_voxels_a_side() -> None:
-    with pytest.raises(Outcome, match="2 x 2 x 2"):
-        make_setup("bf16", volume=(4, 4, 4))  # two levels
-
-
 def test_pytorch_defaults_touch_no_switch() -> None:
     before = torch.backends.cudnn.benchmark
     interface = optimisations.tf32_interface(torch)
     interface.set_tf32(True)
     values = interface.read()
-    apply_optimisations(Setup("cpu", make_setup().model, (SIDE,) * 3), (), pytorch_defaults=True)
+    apply_optimisations(Setup("cpu", make_setup().model), (), pytorch_defaults=True)
     assert torch.backends.cudnn.benchmark == before
     make_setup()  # not the defaults: off
     assert interface.read() != values

@@ -37,7 +37,6 @@ class Setup:
     Attributes:
         device: ``cuda`` or ``cpu``.
         model: the network, its switches as published until changed.
-        volume: sides (D, H, W) of what it is trained on.
         options: fields of ``TrainOptions`` that differ from their defaults.
         network: what the trainer calls in place of ``model``, or None.
         optimizer: the trainer's, once there is one.
@@ -45,7 +44,6 @@ class Setup:
 
     device: str
     model: UNet3D
-    volume: tuple[int, ...]
     options: dict[str, Any] = field(default_factory=dict)
     network: Network | None = None
     optimizer: torch.optim.Optimizer | None = None
@@ -126,12 +124,6 @@ def _verify_autocast(setup: Setup, probe: Probe) -> Evidence:
 def _missing_bf16(setup: Setup) -> str | None:
     if setup.device == "cuda" and not torch.cuda.is_bf16_supported():
         return "torch says that this device has no bfloat16"
-    coarsest = {side // setup.model.architecture.side_multiple for side in setup.volume}
-    if setup.device == "cpu" and coarsest == {2}:
-        return (
-            "on the CPU the backward pass of its 3D convolutions reads uninitialised memory where a level has "
-            "2 x 2 x 2 voxels; take a larger volume or fewer levels"
-        )
     return None
 
 

@@ -39,7 +39,7 @@ def run(job: Job) -> None:
     plan = cell.workload["quality"]
     device = open_device(cell)
     volumes = open_volumes(cell, job.data)
-    setup = Setup(device.type, first_model(cell), volumes.volume)
+    setup = Setup(device.type, first_model(cell))
     names = tuple(name for name in job.optimisations if name not in _NOT_FOR_SAMPLING)
     apply_optimisations(setup, names, cell.pytorch_defaults)
     write_provenance(job.out, cell)

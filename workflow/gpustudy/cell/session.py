@@ -118,7 +118,7 @@ def open_session(job: Job, phase: Phase = nullcontext) -> Session:
     device = open_device(cell)
     volumes = open_volumes(cell, job.data)
     settings = TrainSettings.from_document(cell.workload["train"])
-    setup = Setup(device.type, first_model(cell), tuple(cell.workload["model"]["volume"]))
+    setup = Setup(device.type, first_model(cell))
     changes = apply_optimisations(setup, job.optimisations, cell.pytorch_defaults)
     write_provenance(job.out, cell)
     options = TrainOptions(device=device, **setup.options)
