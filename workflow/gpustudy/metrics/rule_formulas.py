@@ -2,6 +2,8 @@
 
 Source: the rule scripts that Nsight Compute 2024.1.1 ships as documentation of its rules. Other versions differ (the
 issue-slot rule and its children changed in 2023.3.1), so results are marked as recomputed and compared with none.
+The script of the access patterns takes a miss rate of exactly 0 for 1; here the levels below such a cache gain
+nothing.
 
 A GLOBAL estimate is the share of a launch's duration that would go; a LOCAL one the gain of a part looked at alone.
 """
@@ -9,6 +11,7 @@ A GLOBAL estimate is the share of a launch's duration that would go; a LOCAL one
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 WARP_THREADS = 32
@@ -28,6 +31,17 @@ _PIPES = (
     "tensor_pipe_pct",
 )
 
+_UNITS = {"sm": "SM", "smsp": "scheduler", "l1": "L1 slice", "l2": "L2 slice", "dram": "DRAM channel"}
+_PRECISIONS = {"fp32": "fma_pipe_pct", "fp64": "fp64_pipe_pct"}
+"""Floating-point format -> the pipe that runs it."""
+_ACCESSES = {
+    ("global", "load"): "read",
+    ("global", "store"): "write",
+    ("local", "load"): "read",
+    ("local", "store"): "write",
+}
+"""Memory space and operation -> what L2 calls the operation."""
+
 _LEAST = ("issue_active", "achieved_occupancy_pct")
 
 # Thresholds of the rule scripts, as fractions or percent of what each rule looks at.
@@ -40,6 +54,12 @@ _PIPE_LOW_PCT = 20.0
 _TAIL_SHARE = 0.2
 _TAIL_OCCUPANCY = 0.8
 _IMBALANCE_PCT = 5.0
+_SLOW_PIPE_BUSY_PCT = 80.0
+_SLOW_PIPE_ISSUED_PCT = 20.0
+_SLOW_PIPE_GAP_PCT = 25.0
+_UNFUSED_GAIN = 0.1
+_FUSED_RATE = 2
+"""Operations of a fused multiply-add for one of a multiplication or an addition."""
 
 
 class Recomputed(NamedTuple):
@@ -145,12 +165,56 @@ def _tail(values: Values, weight: float | None) -> Iterator[Recomputed]:
         yield Recomputed("LaunchStats", "LaunchConfiguration", message, 100 / (whole + 1), "global")
 
 
-def _imbalance(values: Values, weight: float | None) -> Iterator[Recomputed]:
-    mean, most = values["sm_active_cycles"], values["sm_active_cycles_max"]
-    gain = (1 - mean / most) * 100 * mean / values["elapsed_cycles"] if most and values["elapsed_cycles"] else 0.0
+def _imbalance(values: Values, weight: float | None, *, unit: str) -> Iterator[Recomputed]:
+    mean, most = values[f"{unit}_active_cycles"], values[f"{unit}_active_cycles_max"]
+    active, elapsed = values[f"{unit}_active_cycles_all"], values[f"{unit}_elapsed_cycles_all"]
+    gain = 100 * (1 - mean / most) * active / elapsed if most and elapsed else 0.0
     if gain >= _IMBALANCE_PCT:
-        message = f"the busiest SM is active {most / mean:.2f} times as long as the mean"
+        message = f"the busiest {_UNITS[unit]} is active {most / mean:.2f} times as long as the mean"
         yield Recomputed("WorkloadDistribution", "WorkloadImbalance", message, gain, "global")
+
+
+def _slow_pipe(values: Values, weight: float | None) -> Iterator[Recomputed]:
+    mean, most = values["issued_pct"], values["issued_pct_max"]
+    is_busy = values["instruction_throughput_pct"] >= _SLOW_PIPE_BUSY_PCT
+    if is_busy and mean < _SLOW_PIPE_ISSUED_PCT and most - mean > _SLOW_PIPE_GAP_PCT:
+        message = f"instructions take {mean:.1f} % of the issue slots, {most:.1f} % on the busiest SM: a slow pipe"
+        gain = (most - mean) / most
+        yield Recomputed(
+            "ComputeWorkloadAnalysis", "SlowPipeLimiter", message, *_weighed(values, gain, "sm_throughput_pct")
+        )
+
+
+def _unfused(values: Values, weight: float | None, *, precision: str) -> Iterator[Recomputed]:
+    fused, unfused = values[f"opcode_{precision}_fused"], values[f"opcode_{precision}_unfused"]
+    gain = unfused / (fused + unfused) / _FUSED_RATE if fused + unfused else 0.0
+    if gain > _UNFUSED_GAIN:
+        message = f"{unfused:.0f} of {fused + unfused:.0f} {precision} instructions multiply or add alone"
+        yield Recomputed("InstructionStats", "FPInstructions", message, *_weighed(values, gain, _PRECISIONS[precision]))
+
+
+def _access_pattern(values: Values, weight: float | None, *, space: str, operation: str) -> Iterator[Recomputed]:
+    """Estimate each level that the accesses reach, and tell the one that would gain most."""
+    use = values[f"sector_use_{space}_{operation}_pct"]
+    if not use:
+        return
+    lost = 1 - use / 100
+    to_l2 = lost * (1 - values[f"l1_{space}_{operation}_hit_pct"] / 100)
+    to_dram = to_l2 * (1 - values[f"l2_{_ACCESSES[space, operation]}_hit_pct"] / 100)
+    levels = {
+        "L1": _weighed(values, lost, "l1_throughput_elapsed_pct"),
+        "L2": _weighed(values, to_l2, "l2_throughput_pct"),
+        "DRAM": _weighed(values, to_dram, "dram_throughput_pct"),
+    }
+    level = max(levels, key=lambda name: levels[name][0])
+    if levels[level][0] > 0:
+        message = f"{space} {operation}s use {use:.1f} % of the bytes of their sectors; {level} would gain most"
+        yield Recomputed("MemoryWorkloadAnalysis_Tables", "MemoryCacheAccessPattern", message, *levels[level])
+
+
+def _weighed(values: Values, fraction: float, pct: str) -> tuple[float, str]:
+    """Return estimate and kind: global, as the share of the time that the unit is in use for, where that is known."""
+    return (fraction * values[pct], "global") if pct in values else (100 * fraction, "local")
 
 
 _Formula = Callable[[Values, "float | None"], Iterator[Recomputed]]
@@ -164,6 +228,30 @@ _FORMULAS: tuple[tuple[tuple[str, ...], _Formula], ...] = (
     (("block_threads",), _block_size),
     (("grid_blocks", "sm_count"), _grid_size),
     (("waves_per_sm", "achieved_occupancy_pct", "theoretical_occupancy_pct"), _tail),
-    (("sm_active_cycles", "sm_active_cycles_max", "elapsed_cycles"), _imbalance),
+    *(
+        (
+            tuple(
+                f"{unit}_{what}"
+                for what in ("active_cycles", "active_cycles_max", "active_cycles_all", "elapsed_cycles_all")
+            ),
+            partial(_imbalance, unit=unit),
+        )
+        for unit in _UNITS
+    ),
+    (("instruction_throughput_pct", "issued_pct", "issued_pct_max"), _slow_pipe),
+    *(
+        ((f"opcode_{precision}_fused", f"opcode_{precision}_unfused"), partial(_unfused, precision=precision))
+        for precision in _PRECISIONS
+    ),
+    *(
+        (
+            (
+                *(f"sector_use_{space}_{operation}_pct", f"l1_{space}_{operation}_hit_pct", f"l2_{l2}_hit_pct"),
+                *("l1_throughput_elapsed_pct", "l2_throughput_pct"),
+            ),
+            partial(_access_pattern, space=space, operation=operation),
+        )
+        for (space, operation), l2 in _ACCESSES.items()
+    ),
 )
 """What each formula needs, and the formula."""
