@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from gpustudy.analysis.compare import conversions_of, largest_class, speedup_of
 from gpustudy.analysis.dataset import Dataset, Group
+from gpustudy.base.digests import file_sha256
 from gpustudy.base.errors import UserError
 from tests.analysis.crafted import CLASS_NS, GIB, Crafted
 
@@ -110,3 +112,20 @@ def test_broken_table_is_one_sentence(tmp_path: Path) -> None:
     (stage.metrics / "launches.parquet").write_bytes(b"PAR1 but no more")
     with pytest.raises(UserError, match=r"launches\.parquet is not a readable .*make it again with 'gpustudy metrics'"):
         _ = Dataset(crafted.survey()).class_time
+
+
+@pytest.mark.parametrize("damage", ["missing", "another"])
+def test_a_listed_table_that_is_missing_or_another_is_never_passed_over(damage: str, tmp_path: Path) -> None:
+    crafted = Crafted(tmp_path)
+    crafted.done("cpu", "baseline", 1, [1.0])
+    stage = next(stage for stage in crafted.cells[0].stages if stage.stage == "train")
+    assert stage.metrics is not None
+    table, listing = stage.metrics / "steps.parquet", stage.metrics / "metrics.json"
+    content = json.loads(listing.read_text()) | {"tables": {table.name: {"sha256": file_sha256(table)}}}
+    listing.write_text(json.dumps(content))
+    assert len(Dataset(crafted.survey()).steps)
+    table.unlink() if damage == "missing" else table.write_bytes(table.read_bytes() + b"PAR1")
+    with pytest.raises(
+        UserError, match=r"steps\.parquet is not the file that metrics\.json .*: remove .* and run again"
+    ):
+        _ = Dataset(crafted.survey()).steps

@@ -26,7 +26,24 @@ def test_an_unknown_state_is_never_written(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": 2}', '{"schema": 1, "stage": "train"}', "null"])
+_WRONG_SUMS = '{"schema": 1, "stage": "train", "key": "0", "state": "done", "null_control": [], "files": 3}'
+_WRONG_TEXT = '{"schema": 1, "stage": "train", "key": "0", "state": "done", "null_control": [1], "files": {}}'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        '{"schema": 2}',
+        '{"schema": 1, "stage": "train"}',
+        "null",
+        pytest.param("[" * 100_000, id="deep"),
+        _WRONG_SUMS,
+        _WRONG_TEXT,
+    ],
+)
 def test_a_broken_status_file_is_told_in_one_sentence(tmp_path, content):
     (tmp_path / "status.json").write_text(content)
     with pytest.raises(UserError, match=r"status\.json is not a readable status file .*: move its folder away"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from gpustudy.base.digests import file_sha256
 from gpustudy.base.errors import UserError
 from gpustudy.medddpm.loader import Loader, MicroBatches, PreparedVolumes
 from tests.medddpm.conftest import write_prepared
@@ -123,6 +125,20 @@ def test_data_that_do_not_fit_are_refused(tmp_path, prepared):
     (folder / "masks.npy").unlink()
     with pytest.raises(UserError, match=r"masks\.npy"):
         PreparedVolumes(folder)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda path: path.unlink(), lambda path: path.write_bytes(path.read_bytes()[:-1] + b"!")]
+)
+def test_data_damaged_since_they_were_prepared_are_refused(prepared, damage):
+    manifest = json.loads((prepared / "manifest.json").read_text())
+    sums = {file.name: {"sha256": file_sha256(file)} for file in prepared.glob("*.npy")}
+    (prepared / "manifest.json").write_text(json.dumps(manifest | {"files": sums}))
+    volumes = PreparedVolumes(prepared)
+    volumes.check_sums()
+    damage(prepared / "images.npy")
+    with pytest.raises(UserError, match=r"images\.npy is not the file that manifest\.json beside it describes: remove"):
+        volumes.check_sums()
 
 
 def test_volumes_without_masks_are_read(tmp_path):

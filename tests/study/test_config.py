@@ -110,6 +110,10 @@ def overlay(folder, text):
         ),
         ("gpus: {cpu: {architecture: sm_80}}", "mine.yaml: 'gpus.cpu.architecture'"),
         ("site: expanze", "unknown site 'expanze': did you mean 'expanse'?"),
+        ("site: [local]", "unknown site '['local']': did you mean 'local'?"),
+        ("seed: 1000000000000000000000", "'seed' is 1000000000000000000000, but input should be less than or equal to"),
+        ("gpus: {a100: {memory_gib: 1e+308}}", "'gpus.a100.memory_gib' is "),
+        ("repeats: " + "[" * 5000, "mine.yaml is no readable YAML"),
         ("seed: .nan", "mine.yaml: nan is not a finite number"),
         ("repeats: 1\nrepeats: 2", "mine.yaml is no readable YAML .*key 'repeats' stands twice"),
         ("repeats: [", "mine.yaml is no readable YAML"),
@@ -144,6 +148,12 @@ def test_overlays_merge_mappings_and_replace_lists(in_checkout):
     assert seen.site == "expanse"
     assert seen.study.configs["opt1"].optimisations == ["channels_last"]
     assert "opt2" in seen.study.configs
+
+
+def test_an_anchored_mapping_may_be_merged_into_another(in_checkout):
+    text = "gpus:\n  a100: &memory {memory_gib: 80}\n  h100: {<<: *memory, stack: current}\n"
+    gpus = load_study([overlay(in_checkout, text)]).gpus
+    assert (gpus["h100"].memory_gib, gpus["h100"].stack) == (80, "current")
 
 
 def test_a_number_without_a_dot_before_its_exponent_is_a_number(in_checkout):

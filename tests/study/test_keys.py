@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpustudy.base.canonical import key_of
+from gpustudy.base.errors import UserError
 from gpustudy.study.cells import PREVIOUS, Cell, Keys
 from gpustudy.study.differences import differences
 from gpustudy.study.stacks import base_image, read_pins
@@ -83,6 +84,19 @@ def test_a_gpu_at_a_site_without_containers_has_a_stack_of_the_pins_alone(study_
     assert document["stack"] == same["stack"], "a foreign cell has the key of the site that can run it"
     contained = Keys(study_of({"sites": {"expanse": {"gpus": ["v100", "cpu"]}}}, site="expanse"))
     assert contained.document(Cell("cpu", "baseline", 1), "train")["stack"]["key"] != document["stack"]["key"]
+
+
+def test_a_missing_recipe_is_a_sentence(study_of):
+    effective = study_of({"stacks": {"paper": {"recipe": "containers/none.Dockerfile"}}})
+    with pytest.raises(UserError, match=r"none\.Dockerfile cannot be read .*: restore the recipe of the stack"):
+        keys_of(effective)
+
+
+@pytest.mark.parametrize(("content", "reason"), [(b"", "pins nothing"), (b"\xff\xfe", "it is no text")])
+def test_pins_that_check_nothing_are_refused(tmp_path, content, reason):
+    (tmp_path / "pins.txt").write_bytes(content)
+    with pytest.raises(UserError, match=rf"pins\.txt .*{reason}.*: restore the pins"):
+        read_pins(tmp_path / "pins.txt")
 
 
 def test_seeds_are_paired_over_gpus_and_configs(study_of):

@@ -6,6 +6,7 @@ import ast
 
 import pytest
 
+from gpustudy.base.errors import UserError
 from gpustudy.study.sources import METRICS_SOURCES, PACKAGE, STAGE_SOURCES, files_of
 
 CELL_ENTRIES = {
@@ -67,5 +68,5 @@ def test_the_tables_of_a_stage_declare_what_makes_them(stage):
 
 
 def test_a_pattern_that_matches_nothing_is_noticed():
-    with pytest.raises(FileNotFoundError, match="no source file matches"):
+    with pytest.raises(UserError, match="this source file is missing"):
         files_of(("cell/no_such_module.py",))

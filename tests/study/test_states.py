@@ -173,9 +173,11 @@ def test_a_broken_status_or_table_file_is_a_sentence(study_of):
     effective = study_of()
     keys = Keys(effective)
     raw, metrics = craft_stage(effective, keys, Cell("cpu", "opt2", 1), "train")
-    (metrics / "metrics.json").write_text("{")
-    with pytest.raises(UserError, match=r"metrics\.json is unreadable"):
-        survey(effective)
+    whole = json.loads((metrics / "metrics.json").read_text())
+    for broken in ("{", "[" * 100_000, json.dumps(whole | {"state": 5}), json.dumps(whole | {"null_control": [3]})):
+        (metrics / "metrics.json").write_text(broken)
+        with pytest.raises(UserError, match=r"metrics\.json is unreadable"):
+            survey(effective)
     (metrics / "metrics.json").unlink()
     (raw / "status.json").write_text("{")
     with pytest.raises(UserError, match="move its folder away"):

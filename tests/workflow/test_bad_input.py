@@ -33,9 +33,16 @@ def test_a_typo_in_the_config_is_a_sentence_and_exit_code_2(checkout):
 
 
 def test_a_typo_in_an_overlay_names_the_overlay(checkout):
-    name = checkout.overlay({"repaets": 3}, "mine.yaml")
+    name = checkout.overlay({"gpus": {"cpu": {"threads": 1, "thread": 2}}}, "mine.yaml")
     done = checkout.snakemake("-n", "--configfile", name, check=False)
-    assert (done.returncode, "error: mine.yaml: unknown key 'repaets'" in done.stdout) == (2, True)
+    assert (done.returncode, "error: mine.yaml: unknown key 'gpus.cpu.thread'" in done.stdout) == (2, True)
+
+
+def test_a_number_inside_a_mapping_on_the_command_line_says_that_a_file_is_needed(checkout):
+    done = checkout.snakemake("-n", "--config", "gpus={cpu: {threads: 1}}", check=False)
+    assert done.returncode == 2
+    assert "--config: 'gpus.cpu.threads' is '1'" in done.stdout
+    assert "use --configfile" in done.stdout
 
 
 def test_an_unknown_site_names_the_known_ones(checkout):
@@ -53,10 +60,12 @@ def test_results_that_cannot_be_written_are_told_before_anything_runs(checkout):
 
 
 def test_a_missing_pin_file_is_a_sentence(checkout):
-    (checkout.root / "envs/current.txt").unlink()
-    done = checkout.snakemake("-n", check=False)
-    assert done.returncode == 2
-    assert "envs/current.txt cannot be read" in done.stdout
+    pins = checkout.root / "envs/current.txt"
+    for damage in (pins.unlink, pins.mkdir):
+        damage()
+        done = checkout.snakemake("-n", check=False)
+        assert done.returncode == 2
+        assert "envs/current.txt cannot be read" in done.stdout
 
 
 def start(checkout: Checkout) -> subprocess.Popen[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from gpustudy.base.digests import file_sha256
 from gpustudy.base.errors import UserError
 from gpustudy.metrics import schemas
 
@@ -102,8 +103,8 @@ class Dataset:
         """The picture of samples of each gpu and config that has one: (gpu, config) -> first repeat, file."""
         found: dict[tuple[str, str], tuple[int, Path]] = {}
         for cell, stage in self._done("quality"):
-            if stage.metrics is not None and (stage.metrics / "mosaic.png").is_file():
-                found.setdefault((cell.gpu, cell.config), (cell.repeat, stage.metrics / "mosaic.png"))
+            if stage.metrics is not None and (path := _whole(stage.metrics, "mosaic.png")) is not None:
+                found.setdefault((cell.gpu, cell.config), (cell.repeat, path))
         return found
 
     @cached_property
@@ -147,7 +148,7 @@ class Dataset:
 
     def _files(self, stage_name: str, table: str) -> Iterator[tuple[CellState, Path]]:
         for cell, stage in self._done(stage_name):
-            if stage.metrics is not None and (path := stage.metrics / f"{table}.parquet").is_file():
+            if stage.metrics is not None and (path := _whole(stage.metrics, f"{table}.parquet")) is not None:
                 yield cell, path
 
     def _frame(self, stage_name: str, table: str) -> pd.DataFrame:
@@ -168,6 +169,25 @@ def stage_word(cell: CellState, stage: str) -> str:
         return "" if found.metrics is not None else "without tables yet"
     foreign = found.state in ("missing", "stale") and cell.state.startswith("foreign-")
     return f"{found.state} (foreign)" if foreign else found.state
+
+
+def _whole(folder: Path, name: str) -> Path | None:
+    """Return a file of a stage's tables as it was made; None where the stage has none of this name.
+
+    Raises:
+        UserError: the file is missing or another one, though metrics.json lists it.
+    """
+    path = folder / name
+    content = json.loads((folder / "metrics.json").read_text())
+    listed = content.get("tables", {}) | content.get("files", {})
+    if name not in listed:
+        return path if path.is_file() else None
+    if not path.is_file() or file_sha256(path) != listed[name]["sha256"]:
+        raise UserError(
+            f"{path} is not the file that metrics.json beside it lists: remove {folder} and run again, "
+            "or import its archive again."
+        )
+    return path
 
 
 def _of(frame: pd.DataFrame, group: Group) -> pd.DataFrame:

@@ -86,7 +86,11 @@ def parse_status(text: bytes, path: Path | str) -> Status:
         status = Status(**(content | {"null_control": tuple(content["null_control"])}))
         if status.state not in STATES:
             raise ValueError(f"unknown state {status.state!r}")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        texts = (status.stage, status.key, status.reason, status.detail, *status.null_control)
+        sums = status.files.values()
+        if not all(isinstance(text, str) for text in texts) or not all(isinstance(one["sha256"], str) for one in sums):
+            raise ValueError("a value of another type than a stage writes")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _unreadable(path, error) from error
     return status
 

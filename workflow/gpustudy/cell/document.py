@@ -203,7 +203,8 @@ def check_data(cell: Cell, data: Path) -> None:
         key = json.loads(path.read_text())["key"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{path} is not the manifest of prepared data ({error}): prepare '{named['name']}' first."
+            f"{path} is not the manifest of prepared data ({error}): remove {path.parent} if it is there and "
+            f"prepare '{named['name']}'."
         ) from error
     if key != named["key"]:
         raise UserError(

@@ -135,8 +135,9 @@ def first_model(cell: Cell) -> UNet3D:
 
 
 def open_volumes(cell: Cell, data: Path) -> PreparedVolumes:
-    """Return the prepared volumes, refused when they are of another size than the workload's."""
+    """Return the prepared volumes, refused when they were damaged or are of another size than the workload's."""
     volumes = PreparedVolumes(data)
+    volumes.check_sums()
     wanted = tuple(cell.workload["model"]["volume"])
     if volumes.volume != wanted:
         raise UserError(f"{data} holds volumes of {volumes.volume}, the workload has {wanted}: prepare them anew.")

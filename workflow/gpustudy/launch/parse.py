@@ -15,7 +15,7 @@ from gpustudy.base.errors import EXIT_USER_ERROR, UserError
 from gpustudy.launch.guard import MAIN_PID
 from gpustudy.launch.run_lock import hold_run_lock
 from gpustudy.study.load import CONFIG_FILE, EFFECTIVE_CONFIG, RESULTS, ROOT, Effective, effective, overlay, read_yaml
-from gpustudy.study.mistakes import Layer
+from gpustudy.study.mistakes import COMMAND_LINE, Layer
 from gpustudy.study.workplan import Workplan
 
 _NO_RUN = re.compile(
@@ -54,9 +54,15 @@ def begin(workflow: SnakemakeWorkflow, config: Mapping[str, Any]) -> Workplan:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(EXIT_USER_ERROR) from None
+    except OSError as error:  # a folder that may not be read, a file system that went away
+        place = error.filename or "a file"
+        print(f"error: {place}: {error.strerror or error}; mend that and run again.", file=sys.stderr)
+        raise SystemExit(EXIT_USER_ERROR) from None
     os.environ[EFFECTIVE_CONFIG] = canonical_json({**seen.study.model_dump(mode="json"), "site": seen.site})
     if workflow.is_main_process:
-        for note in plan.foreign_notes():
+        words = sys.argv[1:]
+        is_asked = any(_NO_RUN.fullmatch(word) for word in words) or set(words) & set(plan.foreign_gpus)
+        for note in plan.foreign_notes() if is_asked else plan.foreign_summary():
             print(note, file=sys.stderr)
     return plan
 
@@ -83,9 +89,21 @@ def _effective(workflow: SnakemakeWorkflow, config: Mapping[str, Any]) -> Effect
     below: dict[str, Any] = {}
     for _, content in layers:
         below = overlay(below, content)
-    # What the command line or the profile sets is known only merged with the files: it is laid on top whole.
-    on_top = {key: value for key, value in config.items() if below.get(key) != value}
-    return effective([*layers, (Path("--config"), on_top)] if on_top else layers)
+    # What the command line or the profile sets is known only merged with the files: what differs is laid on top.
+    on_top = _beyond(config, below)
+    return effective([*layers, (COMMAND_LINE, on_top)] if on_top else layers)
+
+
+def _beyond(config: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of ``config`` that ``below`` does not have, mappings compared key by key."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if key in below and isinstance(value, Mapping) and isinstance(below[key], Mapping):
+            if inner := _beyond(value, below[key]):
+                found[key] = inner
+        elif key not in below or below[key] != value:
+            found[key] = value
+    return found
 
 
 def _claim_folder(arguments: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpustudy.base.digests import file_sha256
 from gpustudy.base.errors import UserError
 
 MANIFEST_FILE = "manifest.json"
@@ -65,6 +66,20 @@ class PreparedVolumes:
     def mask_channels(self) -> int:
         """Channels of every condition mask."""
         return int(self.masks.shape[1])
+
+    def check_sums(self) -> None:
+        """Refuse files that are not the ones that the manifest describes.
+
+        Raises:
+            UserError: naming the first file whose SHA-256 differs.
+        """
+        for name, recorded in sorted(self.manifest.get("files", {}).items()):
+            path = self.directory / name
+            if not path.is_file() or file_sha256(path) != recorded["sha256"]:
+                raise UserError(
+                    f"{path} is not the file that {MANIFEST_FILE} beside it describes: "
+                    f"remove {self.directory} and prepare the data again."
+                )
 
     def check_fits(self, image_channels: int, mask_channels: int) -> None:
         """Refuse a model that takes other channels than these volumes have.

@@ -62,10 +62,21 @@ def load_effective(configfiles: Sequence[Path] = (), site: str | None = None) ->
     """
     handed = os.environ.get(EFFECTIVE_CONFIG)
     if handed and not configfiles and site is None:
-        layers: list[Layer] = [(CONFIG_FILE, json.loads(handed))]
+        layers: list[Layer] = [(CONFIG_FILE, _handed_config(handed))]
     else:
         layers = [(path, read_yaml(path)) for path in (CONFIG_FILE, *configfiles)]
     return effective(layers, site)
+
+
+def _handed_config(text: str) -> dict[str, Any]:
+    """Return the config that the workflow hands to its jobs."""
+    try:
+        content = json.loads(text)
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise UserError(f"the environment variable {EFFECTIVE_CONFIG} holds no config: unset it and run again.")
+    return content
 
 
 def effective(layers: Sequence[Layer], site: str | None = None) -> Effective:
@@ -73,7 +84,7 @@ def effective(layers: Sequence[Layer], site: str | None = None) -> Effective:
     named = [content["site"] for _, content in layers if "site" in content]
     study = validate(_without_site(layers))
     chosen = site or (named[-1] if named else DEFAULT_SITE)
-    if chosen not in study.sites:
+    if not isinstance(chosen, str) or chosen not in study.sites:
         raise UserError(f"unknown site '{chosen}': {nearest(str(chosen), study.sites)}")
     return Effective(study, chosen, RESULTS)
 
@@ -137,7 +148,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         content = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)  # noqa: S506 (a SafeLoader below)
     except FileNotFoundError as error:
         raise UserError(f"{path} does not exist: run from the root of the checkout, or name another file.") from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         text = " ".join(str(error).split())
         raise UserError(f"{path} is no readable YAML ({text}): correct it there.") from error
     if content is None:
@@ -147,12 +158,18 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return content
 
 
+_MERGE_TAG = "tag:yaml.org,2002:merge"
+"""Tag of the key ``<<``, which lays the mapping that an anchor names under this one."""
+
+
 class _UniqueKeys(yaml.SafeLoader):
     """A safe loader that refuses a key named twice, of which YAML silently keeps the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
+            if key_node.tag == _MERGE_TAG:
+                continue
             key = self.construct_object(key_node, deep=True)
             if key in seen:
                 raise yaml.constructor.ConstructorError(

@@ -17,6 +17,9 @@ Location = tuple[str | int, ...]
 Layer = tuple[Path, Mapping[str, Any]]
 """A config file and what it holds."""
 
+COMMAND_LINE = Path("--config")
+"""Stands for a file where a mistake came from Snakemake's command line or a profile."""
+
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the known word nearest to ``word``, or the list of known words."""
@@ -44,6 +47,9 @@ def user_error(error: ValidationError, layers: Sequence[Layer]) -> UserError:
     if first["type"] == "missing":
         return UserError(f"{file}: key '{path}' is missing: add it (see config.yaml for what it means).")
     message = first["msg"][0].lower() + first["msg"][1:]
+    if file == COMMAND_LINE and len(location) > 1 and isinstance(first["input"], str):
+        message += ", and Snakemake hands values inside a mapping over as text: use --configfile, or"
+        return UserError(f"{file}: '{path}' is {first['input']!r}, but {message} correct the value.")
     return UserError(f"{file}: '{path}' is {first['input']!r}, but {message}: correct the value.")
 
 

@@ -14,7 +14,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 """Names of gpus, configs and sites: they become Snakemake targets and folder names."""
 DataName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
-Positive = Annotated[int, Field(ge=1)]
+_MOST = 2**31 - 1
+"""Largest count or seed: what torch and numpy take everywhere."""
+_MOST_MEMORY_GIB = 2**20
+Positive = Annotated[int, Field(ge=1, le=_MOST)]
+NotNegative = Annotated[int, Field(ge=0, le=_MOST)]
 Volume = Annotated[list[Positive], Field(min_length=3, max_length=3)]
 
 
@@ -46,7 +50,10 @@ class Gpu(Section):
         "", description="Text that the device's own name must contain, so that no cell runs on another GPU."
     )
     memory_gib: Number | None = Field(
-        None, gt=0, description="Device memory in GiB; a workload estimated above it is refused before it starts."
+        None,
+        gt=0,
+        le=_MOST_MEMORY_GIB,
+        description="Device memory in GiB; a workload estimated above it is refused before it starts.",
     )
     threads: Positive | None = Field(
         None, description="CPU only: PyTorch's intra-op threads. Part of the key, as it decides the time."
@@ -110,7 +117,7 @@ class Train(Section):
     timesteps: Positive = Field(250, description="Length of the cosine noise schedule.")
     ema_decay: Number = Field(0.995, gt=0, lt=1, description="Decay of the averaged weights.")
     ema_every: Positive = Field(10, description="Optimiser steps between updates of the averaged weights.")
-    ema_start: Annotated[int, Field(ge=0)] = Field(
+    ema_start: NotNegative = Field(
         2000, description="Optimiser steps during which the averaged weights are plain copies."
     )
 
@@ -147,9 +154,9 @@ class Counters(Section):
 class Quality(Section):
     """Samples from the trained weights."""
 
-    samples: Annotated[int, Field(ge=2)] = Field(8, description="Volumes to sample, each from its own mask.")
+    samples: Annotated[int, Field(ge=2, le=_MOST)] = Field(8, description="Volumes to sample, each from its own mask.")
     ddim_steps: Positive = Field(25, description="DDIM steps per sample.")
-    seed: Annotated[int, Field(ge=0)] = Field(
+    seed: NotNegative = Field(
         7, description="Seed of the noise that sampling starts from; the same for every gpu and config."
     )
 
@@ -179,7 +186,7 @@ class Mni152Data(Section):
     kind: Literal["mni152"] = Field(description="Real anatomy that a package carries; needs no download.")
     volume: Volume = Field(description=_VOLUME)
     count: Positive = Field(8, description="Volumes to make.")
-    seed: Annotated[int, Field(ge=0)] = Field(20260619, description="Seed of deformations, intensities and lesions.")
+    seed: NotNegative = Field(20260619, description="Seed of deformations, intensities and lesions.")
     flips: bool = Field(True, description="Flip head to foot and front to back at random.")
 
 
@@ -236,9 +243,7 @@ class Study(Section):
     """The whole study."""
 
     repeats: Positive = Field(3, description="Repeats of every cell. Repeat r uses the seed base + r.")
-    seed: Annotated[int, Field(ge=0)] = Field(
-        2026, description="Seed base of data order and noise, the same for every gpu and config."
-    )
+    seed: NotNegative = Field(2026, description="Seed base of data order and noise, the same for every gpu and config.")
     gpus: dict[Name, Gpu] = Field(description="The processors. A new one is one entry here and its name at a site.")
     sites: dict[Name, Site] = Field(description="Where jobs run. A gpu may be at several sites.")
     configs: dict[Name, Config] = Field(description="Named lists of optimisations.")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import gpustudy
 from gpustudy.base.digests import source_digest
+from gpustudy.base.errors import UserError
 
 PACKAGE = Path(gpustudy.__file__).resolve().parent
 
@@ -118,7 +119,7 @@ def files_of(patterns: tuple[str, ...]) -> tuple[str, ...]:
     """Return the source files that ``patterns`` name, relative to the package, sorted.
 
     Raises:
-        FileNotFoundError: a pattern matches nothing, so that a moved file is noticed.
+        UserError: a pattern matches nothing, so that a moved or deleted file is noticed.
     """
     found: set[str] = set()
     for pattern in patterns:
@@ -128,7 +129,7 @@ def files_of(patterns: tuple[str, ...]) -> tuple[str, ...]:
             if path.is_file() and "__pycache__" not in path.parts
         }
         if not matches:
-            raise FileNotFoundError(f"no source file matches {PACKAGE / pattern}")
+            raise UserError(f"{PACKAGE / pattern}: this source file is missing: restore it from git.")
         found |= matches
     return tuple(sorted(found))
 

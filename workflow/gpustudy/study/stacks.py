@@ -23,12 +23,13 @@ def read_pins(path: Path) -> dict[str, str]:
     """Return name -> version of every pinned package in a requirements file.
 
     Raises:
-        UserError: the file is missing, or a line pins nothing.
+        UserError: the file is missing or no text, or a line or the whole file pins nothing.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}): restore the pins of the stack.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise UserError(f"{path} cannot be read ({reason}): restore the pins of the stack.") from error
     pins = {}
     for number, line in enumerate(lines, start=1):
         text = line.split("#")[0].strip()
@@ -38,6 +39,8 @@ def read_pins(path: Path) -> dict[str, str]:
         if not match:
             raise UserError(f"{path}, line {number}: '{text}' pins no version: write name==version.")
         pins[match[1].lower().replace("_", "-")] = match[2]
+    if not pins:
+        raise UserError(f"{path} pins nothing, so that no version would be checked: restore the pins of the stack.")
     return pins
 
 
@@ -50,8 +53,9 @@ def base_image(recipe: Path) -> str:
     """
     try:
         match = _BASE.search(recipe.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{recipe} cannot be read ({error.strerror}): restore the recipe of the stack.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise UserError(f"{recipe} cannot be read ({reason}): restore the recipe of the stack.") from error
     if not match:
         raise UserError(f"{recipe} names no base image by digest: write image:tag@sha256:DIGEST.")
     return match[1]
@@ -64,6 +68,6 @@ def stack_key(stack: Stack, root: Path, in_container: bool) -> str:
     """
     document: dict[str, object] = {"pins": read_pins(root / stack.pins)}
     if in_container:
-        document["recipe"] = source_digest(root, [stack.recipe])
         document["base_image"] = base_image(root / stack.recipe)
+        document["recipe"] = source_digest(root, [stack.recipe])
     return key_of(document)
