@@ -1,7 +1,7 @@
 """The study as a workflow: config -> cells -> train, census, quality -> tables -> figures, tables, report.
 
 snakemake --cores all                 everything that this machine can measure, and all figures
-snakemake --profile expanse           the same at another site
+snakemake --cores all --config site=NAME   the same, seen from another site
 snakemake --cores all -- cpu          the cells of one gpu
 snakemake --cores all -- step_time    one figure, with the cells it needs
 snakemake -n --cores all              what would run; 'gpustudy plan' also says why

@@ -68,3 +68,10 @@ def test_a_verb_that_is_told_to_end_cleans_up(tmp_path, number):
     assert process.returncode == 130
     assert said == "gpustudy status: interrupted; nothing half-written was left.\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_verb_refuses_to_speak_for_another_checkout(tmp_path, monkeypatch, capsys):
+    (tmp_path / "workflow/gpustudy").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert main(["status"]) == 2
+    assert "belongs to the checkout" in capsys.readouterr().err

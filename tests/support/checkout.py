@@ -79,7 +79,7 @@ class Checkout:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=300,
+            timeout=900,
         )
         assert not check or done.returncode == 0, done.stdout
         return done

@@ -7,6 +7,7 @@ import importlib
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from gpustudy import __version__
 from gpustudy.base.errors import EXIT_USER_ERROR, UserError
@@ -34,6 +35,7 @@ VERBS = {
 }
 """Verb -> one line of help. Each verb is a module with ``configure(parser)`` and ``run(arguments) -> int``."""
 
+_PACKAGE = Path(__file__).resolve().parent
 _EXIT_INTERRUPTED = 130
 """128 + SIGINT, as shells report it."""
 
@@ -48,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     signal.signal(signal.SIGTERM, _interrupt)
     try:
+        _check_checkout()
         result: int = parsed.run(parsed)
     except UserError as error:
         print(f"gpustudy {parsed.verb}: {error}", file=sys.stderr)
@@ -63,6 +66,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"gpustudy {parsed.verb}: {place}: {error.strerror or error}; mend that and run again.", file=sys.stderr)
         return EXIT_USER_ERROR
     return result
+
+
+def _check_checkout() -> None:
+    """Refuse to speak for another checkout than the one that this package belongs to: their keys differ."""
+    here = Path("workflow/gpustudy")
+    if here.is_dir() and here.resolve() != _PACKAGE:
+        raise UserError(
+            f"this gpustudy belongs to the checkout {_PACKAGE.parents[1]}, not to the one here: "
+            "activate the environment of this checkout, or run 'PYTHONPATH=workflow python -m gpustudy ...'."
+        )
 
 
 def _interrupt(number: int, frame: object) -> None:

@@ -14,7 +14,7 @@ rule run_train:
     priority: plan.priority
     conda:
         "../../envs/host.yaml"
-    threads: plan.cores("train", workflow.cores)
+    threads: plan.cores("train")
     shell:
         "python -m gpustudy stage train {wildcards.gpu}/{wildcards.config}/r{wildcards.repeat}"
         " --key {wildcards.key} 2>&1 | tee {log}"
@@ -33,7 +33,7 @@ rule run_census:
     priority: plan.priority
     conda:
         "../../envs/host.yaml"
-    threads: plan.cores("census", workflow.cores)
+    threads: plan.cores("census")
     shell:
         "python -m gpustudy stage census {wildcards.gpu}/{wildcards.config}/r{wildcards.repeat}"
         " --key {wildcards.key} 2>&1 | tee {log}"
@@ -52,7 +52,7 @@ rule run_counters:
     priority: plan.priority
     conda:
         "../../envs/host.yaml"
-    threads: plan.cores("counters", workflow.cores)
+    threads: plan.cores("counters")
     shell:
         "python -m gpustudy stage counters {wildcards.gpu}/{wildcards.config}/r{wildcards.repeat}"
         " --key {wildcards.key} 2>&1 | tee {log}"
@@ -70,7 +70,7 @@ rule run_quality:
         gpu=plan.patterns["runnable"],
     conda:
         "../../envs/host.yaml"
-    threads: plan.cores("quality", workflow.cores)
+    threads: plan.cores("quality")
     shell:
         "python -m gpustudy stage quality {wildcards.gpu}/{wildcards.config}/r{wildcards.repeat}"
         " --key {wildcards.key} 2>&1 | tee {log}"

@@ -23,6 +23,7 @@ NOISE_FLOOR = 0.02
 Clocks and neighbours move step times of equal runs by about a per cent on machines that are not locked."""
 
 T_INTERVAL = "95% t over repeats"
+LOG_T_INTERVAL = "95% t of logarithms over repeats"
 PAIRED_T_INTERVAL = "95% t of log ratios, paired by repeat"
 BOOTSTRAP_INTERVAL = "95% bootstrap over steps of one repeat"
 
@@ -80,14 +81,15 @@ def mean_over_repeats(values: Sequence[float]) -> Estimate:
 
 
 def summarise_steps(steps_by_repeat: Mapping[int, Sequence[float]]) -> Estimate:
-    """Return the mean over repeats of the median over steps.
+    """Return the geometric mean over repeats of the median over steps.
 
-    With several repeats the interval is ``T_INTERVAL``; with one it is ``BOOTSTRAP_INTERVAL``, which says nothing
-    about other runs.
+    Times are positive and their noise multiplies, so the t interval is that of the logarithms (``LOG_T_INTERVAL``):
+    it cannot reach below zero. With one repeat the interval is ``BOOTSTRAP_INTERVAL``, which says nothing about
+    other runs.
     """
     medians = [median(steps) for steps in steps_by_repeat.values()]
     if len(medians) != 1:
-        return mean_over_repeats(medians)
+        return _exponentiated(mean_over_repeats([math.log(value) for value in medians]), LOG_T_INTERVAL)
     (steps,) = steps_by_repeat.values()
     if len(steps) == 1:
         return mean_over_repeats(medians)
@@ -123,10 +125,15 @@ def speedup(baseline: Mapping[int, float], config: Mapping[int, float]) -> Estim
     if not pairs:
         return None
     logs = mean_over_repeats([math.log(baseline[repeat] / config[repeat]) for repeat in pairs])
+    return _exponentiated(logs, PAIRED_T_INTERVAL)
+
+
+def _exponentiated(logs: Estimate, interval: str) -> Estimate:
+    """Return an estimate of logarithms as one of the values themselves."""
     value = math.exp(logs.value)
     if logs.low is None or logs.high is None:
         return Estimate(value, None, None, logs.n, None)
-    return Estimate(value, math.exp(logs.low), math.exp(logs.high), logs.n, PAIRED_T_INTERVAL)
+    return Estimate(value, math.exp(logs.low), math.exp(logs.high), logs.n, interval)
 
 
 def verdict(ratio: Estimate, noise_floor: float = NOISE_FLOOR) -> str:

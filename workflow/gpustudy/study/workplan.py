@@ -21,6 +21,9 @@ from gpustudy.study.paths import CELLS, METRICS, METRICS_FILE, cell_folder, data
 from gpustudy.study.products import markers
 from gpustudy.study.states import CellState, StageState, Survey, survey
 
+_ALL_CORES = 10_000
+"""More than any machine has: Snakemake cuts a job's threads to the cores of the run."""
+
 DATA_FILE = "manifest.json"
 
 
@@ -107,10 +110,10 @@ class Workplan:
         """Return the raw status file that the tables of one stage of one cell are made from."""
         return self._raw(_cell(wildcards), wildcards.stage)
 
-    def cores(self, stage: str, all_cores: int) -> Callable[[Wildcards], int]:
+    def cores(self, stage: str) -> Callable[[Wildcards], int]:
         """Return the function that gives a stage's cores: on the cpu all of them where it measures, to be alone."""
         takes_all = stage in MEASURING_STAGES
-        return lambda wildcards: all_cores if takes_all and self.study.gpus[wildcards.gpu].device == "cpu" else 1
+        return lambda wildcards: _ALL_CORES if takes_all and self.study.gpus[wildcards.gpu].device == "cpu" else 1
 
     def priority(self, wildcards: Wildcards) -> int:
         """Return a cell's priority: repeats are interleaved over configs, so that drift hits all alike."""
@@ -164,6 +167,14 @@ class Workplan:
         """Return all that a full run makes."""
         return self.tables() + list(self.markers.values())
 
+    def foreign_summary(self) -> list[str]:
+        """Return one line on the cells that cannot run here and are not current; nothing where there are none."""
+        states = [state for state in self.survey.cells if state.state.startswith("foreign-")]
+        if not states:
+            return []
+        gpus = ", ".join(dict.fromkeys(state.gpu for state in states))
+        return [f"{len(states)} cells of {gpus} are foreign at site {self.site}: 'gpustudy plan' names them."]
+
     def foreign_notes(self) -> list[str]:
         """Return a line per gpu that cannot run here, naming each cell's state and what to do."""
         notes = []
@@ -173,12 +184,14 @@ class Workplan:
             states = [state for state in self.survey.cells if state.gpu == gpu]
             if all(state.state == "done" for state in states):
                 continue
-            places = [name for name, site in self.study.sites.items() if gpu in site.gpus] or ["no site yet"]
-            notes.append(
-                f"{gpu} is foreign at site {self.site}: {_by_state(states)}. "
+            places = [name for name, site in self.study.sites.items() if gpu in site.gpus]
+            todo = (
                 f"Measure it at {' or '.join(places)}, 'gpustudy archive export FILE --gpu {gpu}' there, and "
                 "'gpustudy archive import FILE' here."
+                if places
+                else f"No site lists it: add {gpu} to the gpus of the site that has it."
             )
+            notes.append(f"{gpu} is foreign at site {self.site}: {_by_state(states)}. {todo}")
         return notes
 
     def _raw(self, cell: Cell, stage: str) -> str:

@@ -23,5 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
     from gpustudy.study.states import survey
 
     effective = effective_of(arguments)
-    draw_figure(arguments.name, survey(effective), arguments.output or effective.results / "figures")
+    folder = arguments.output or effective.results / "figures"
+    draw_figure(arguments.name, survey(effective), folder)
+    print(f"wrote {folder / arguments.name}.*")
     return 0

@@ -21,5 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
     from gpustudy.study.states import survey
 
     effective = effective_of(arguments)
-    write_report(survey(effective), arguments.output or effective.results / "report.html")
+    path = arguments.output or effective.results / "report.html"
+    write_report(survey(effective), path)
+    print(f"wrote {path}")
     return 0

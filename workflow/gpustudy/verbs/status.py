@@ -65,7 +65,10 @@ def _matrix(seen: Survey, chosen: list[str]) -> list[str]:
         rows.append([gpu, *(", ".join(f"{number} {name}" for name, number in word.items()) for word in words)])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    reasons = {state.reason for state in seen.cells if state.reason and state.gpu in gpus}
+    reasons: dict[str, list[str]] = {}
+    for state in seen.cells:
+        if state.reason and state.gpu in gpus:
+            reasons.setdefault(state.reason.replace(f"{state.cell} ", ""), []).append(str(state.cell))
     here = ", ".join(seen.study.sites[seen.site].gpus)
     lines += ["", f"Seen from site {seen.site}, which can run: {here}."]
-    return lines + [f"  {reason}" for reason in sorted(reasons)]
+    return lines + [f"  {', '.join(cells)}: {reason}" for reason, cells in sorted(reasons.items())]

@@ -23,5 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
     from gpustudy.study.states import survey
 
     effective = effective_of(arguments)
-    make_table(arguments.name, survey(effective), arguments.output or effective.results / "tables")
+    folder = arguments.output or effective.results / "tables"
+    make_table(arguments.name, survey(effective), folder)
+    print(f"wrote {folder / arguments.name}.*")
     return 0
