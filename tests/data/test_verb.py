@@ -14,7 +14,7 @@ def test_list_names_each_data_set_with_its_key(repository, monkeypatch, capsys):
     monkeypatch.chdir(repository)
     assert main(["data", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert any(line.split()[:3] == ["mni152-demo", "mni152", "32x32x32"] for line in lines)
+    assert any(line.split()[:3] == ["mni152-demo", "mni152", "16x16x16"] for line in lines)
 
 
 def test_prepare_of_the_demo_set(repository, monkeypatch, capsys, tmp_path):
