@@ -60,7 +60,9 @@ def begin(workflow: SnakemakeWorkflow, config: Mapping[str, Any]) -> Workplan:
         raise SystemExit(EXIT_USER_ERROR) from None
     os.environ[EFFECTIVE_CONFIG] = canonical_json({**seen.study.model_dump(mode="json"), "site": seen.site})
     if workflow.is_main_process:
-        for note in plan.foreign_notes():
+        words = sys.argv[1:]
+        is_asked = any(_NO_RUN.fullmatch(word) for word in words) or set(words) & set(plan.foreign_gpus)
+        for note in plan.foreign_notes() if is_asked else plan.foreign_summary():
             print(note, file=sys.stderr)
     return plan
 
