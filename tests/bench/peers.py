@@ -51,7 +51,8 @@ class Contestant:
         network: what is called.
         options: precision, memory format and optimiser.
         side: of the volume, in voxels.
-        seconds: of each timed step.
+        seconds: wall time of each timed step.
+        cpu_seconds: processor time of each timed step, over all threads.
     """
 
     model: nn.Module
@@ -59,6 +60,7 @@ class Contestant:
     options: TrainOptions
     side: int
     seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         layout = torch.channels_last_3d if self.options.channels_last else torch.contiguous_format
@@ -82,9 +84,10 @@ class Contestant:
         self._adam.zero_grad(set_to_none=True)
 
     def time_step(self, accumulation: int) -> None:
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), time.process_time()
         self.step(accumulation)
         self.seconds.append(time.perf_counter() - start)
+        self.cpu_seconds.append(time.process_time() - cpu_start)
 
     def peak_bytes(self) -> int:
         """Return the highest resident size of the process in the last micro-batch of a step, when gradients and
