@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What 'make test-sites' needs: a browser (on a bare Debian, as root), and the stack of the paper in .venv-paper.
+# What 'make test-sites' needs: a browser (on a bare Debian, as root); with GPUSTUDY_OLD_STACK=1 also the stack of
+# the paper in .venv-paper, which is a download of 2 GB.
 # Where one cannot be had, its tests say what is missing and skip.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -41,4 +42,6 @@ install_old_stack() {
 }
 
 install_browser
-install_old_stack
+if [ "${GPUSTUDY_OLD_STACK:-0}" = 1 ]; then
+    install_old_stack
+fi

@@ -23,7 +23,7 @@ NETWORK_TESTS = ("unet", "diffusion", "published", "trainer", "switches", "lean"
 @pytest.fixture(scope="module")
 def python() -> str:
     if not PYTHON.exists():
-        pytest.skip(f"no {PYTHON}: run 'bash tests/sites/setup.sh' to make it from envs/paper.txt")
+        pytest.skip(f"no {PYTHON}: run 'GPUSTUDY_OLD_STACK=1 bash tests/sites/setup.sh' to make it from envs/paper.txt")
     return str(PYTHON)
 
 

@@ -42,8 +42,8 @@ FIGURES = {
         "Step time",
         "Time of one optimiser step, for each GPU and config. A small circle is one repeat: the median of its "
         "measured steps, warm-up left out. The diamond is the geometric mean of the repeats, the line its 95% t "
-        "interval over repeats; with a single repeat the line is dotted, a bootstrap interval over that run's steps, and says "
-        "nothing about other runs.",
+        "interval over repeats; with a single repeat the line is dotted, a bootstrap interval over that run's steps, "
+        "and says nothing about other runs.",
         TIME,
         ("train",),
     ),
