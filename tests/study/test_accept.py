@@ -125,7 +125,7 @@ class FreshKeys(Keys):
 @pytest.mark.parametrize(
     ("overlay", "field"),
     [
-        ({"workloads": {"demo": {"train": {"iterations": 7}}}}, "workload.train.iterations: 5 -> 7"),
+        ({"workloads": {"demo": {"train": {"iterations": 7}}}}, "workload.train.iterations: 3 -> 7"),
         ({"configs": {"opt2": {"pytorch_defaults": True}}}, "config.pytorch_defaults: false -> true"),
         ({"seed": 1}, "seed: 2027 -> 2"),
         ({"gpus": {"cpu": {"threads": 1}}}, "gpu.threads: 2 -> 1"),

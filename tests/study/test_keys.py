@@ -65,7 +65,7 @@ def test_the_seed_base_changes_every_cell(study_of):
         {"configs": {"opt1": {"description": "other words"}}},
         {"gpus": {"a100": {"description": "other words"}}},
         {"repeats": 5},
-        {"workloads": {"demo": {"train": {"iterations": 5.0}}}},
+        {"workloads": {"demo": {"train": {"iterations": 3.0}}}},
         {"sites": {"local": {"gpus": ["cpu", "a100"], "runtime": "none"}}},
         {"configs": {"mine": {"optimisations": ["sdpa"]}}},
     ],
