@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -169,9 +171,11 @@ def test_step_time_shows_the_known_times(full: Dataset) -> None:
         marks = panel(figure_of("step_time", full), "a100")
     row = CONFIGS.index("baseline")
     assert sorted(x for x, y in marks["o"] if y == row) == pytest.approx([0.98, 1.0, 1.02])
-    assert [x for x, y in marks["D"] if y == row] == pytest.approx([1.0])
-    half = 4.302652729911275 * 0.02 / 3**0.5  # t of two degrees of freedom, standard deviation 0.02
-    assert [x for x, y in marks["-"] if y == row] == pytest.approx([1 - half, 1 + half])
+    middle = statistics.geometric_mean([0.98, 1.0, 1.02])
+    assert [x for x, y in marks["D"] if y == row] == pytest.approx([middle])
+    spread = statistics.stdev([math.log(0.98), 0.0, math.log(1.02)])
+    factor = math.exp(4.302652729911275 * spread / 3**0.5)  # t of two degrees of freedom, on logarithms
+    assert [x for x, y in marks["-"] if y == row] == pytest.approx([middle / factor, middle * factor])
 
 
 def test_speedup_shows_every_verdict(full: Dataset) -> None:

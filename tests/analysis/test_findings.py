@@ -12,7 +12,7 @@ from tests.analysis.crafted import TF32_REASON, Crafted
 
 EXPECTED = (
     "25 of 60 cells are done; the others: 15 foreign-missing, 14 foreign-stale, 6 unsupported.",
-    "On a100, a step of baseline takes 1.00 s (95% interval 0.950 s to 1.05 s, 3 repeats).",
+    "On a100, a step of baseline takes 1.00 s (95% interval 0.951 s to 1.05 s, 3 repeats).",
     "On a100, opt1 is faster than baseline: 2.00x (95% interval 2.00x to 2.00x, 3 repeats).",
     "On a100, opt2 is slower than baseline: 0.80x its speed (95% interval 0.78x to 0.82x, 3 repeats).",
     "On a100, default (accepted) takes the same time as baseline, within the noise floor of 2%: 1.00x "

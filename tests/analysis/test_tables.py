@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
+import statistics
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -26,10 +28,12 @@ def test_summary_holds_the_known_numbers(full: Dataset) -> None:
     rows = {(row["gpu"], row["config"]): row for row in rows_of("summary", full)}
     assert len(rows) == 20
     baseline, opt1 = rows["a100", "baseline"], rows["a100", "opt1"]
-    assert float(baseline["step_s"]) == pytest.approx(1.0)
-    half = 4.302652729911275 * 0.02 / 3**0.5  # t of two degrees of freedom, standard deviation 0.02
-    assert float(baseline["step_low_s"]) == pytest.approx(1 - half)
-    assert float(baseline["step_high_s"]) == pytest.approx(1 + half)
+    middle = statistics.geometric_mean([0.98, 1.0, 1.02])
+    spread = statistics.stdev([math.log(0.98), 0.0, math.log(1.02)])
+    factor = math.exp(4.302652729911275 * spread / 3**0.5)  # t of two degrees of freedom, on logarithms
+    assert float(baseline["step_s"]) == pytest.approx(middle)
+    assert float(baseline["step_low_s"]) == pytest.approx(middle / factor)
+    assert float(baseline["step_high_s"]) == pytest.approx(middle * factor)
     assert (baseline["verdict"], baseline["speedup"]) == ("reference", "")
     assert (opt1["verdict"], float(opt1["speedup"])) == ("FASTER", pytest.approx(2.0, rel=1e-6))
     assert float(rows["a100", "opt2"]["peak_memory_bytes"]) == 20 * GIB

@@ -130,7 +130,8 @@ def swap(content: dict) -> dict:
 
 def float_numbers(content: dict) -> dict:
     content["gpus"]["a100"]["memory_gib"] = 40.0
-    content["workloads"]["demo"]["train"]["iterations"] = 5.0
+    train = content["workloads"]["demo"]["train"]
+    train["iterations"] = float(train["iterations"])
     content["seed"] = 2026.0
     return content
 
