@@ -1,17 +1,12 @@
-"""Guards around a running stage: alone on its device, and gone when the workflow that started it is gone."""
+"""A running stage ends when it is told to, and when the workflow that started it is gone."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 
 from gpustudy.base.errors import UserError
 
@@ -23,30 +18,15 @@ _GRACE_S = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 
 
-@contextmanager
-def hold_device(device: str, label: str, alone: bool = True) -> Iterator[None]:
-    """Hold ``device`` of this machine; wait, and say so, while another stage holds it.
+def require_workflow() -> None:
+    """Refuse to go on when the workflow that started this job is gone: killed with -9, say.
 
-    Args:
-        device: name of the device, part of the lock's file name.
-        label: who holds it, for the message to those that wait.
-        alone: False for a stage that measures nothing: it shares the device with others that do not measure either.
+    Raises:
+        UserError: it is gone.
     """
-    kind = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
-    path = Path(tempfile.gettempdir()) / f"gpustudy-{device}.lock"
-    descriptor = _open_shared(path)
-    try:
-        try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another stage"
-            print(f"{label}: waiting, {holder} holds {device}", file=sys.stderr, flush=True)
-            fcntl.flock(descriptor, kind)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{label} (process {os.getpid()})".encode(), 0)
-        yield
-    finally:
-        os.close(descriptor)
+    main_pid = int(os.environ.get(MAIN_PID, "0"))
+    if main_pid and not _is_alive(main_pid):
+        raise UserError("the workflow that started this stage is gone: start it again.")
 
 
 def run_guarded(command: Sequence[str], environment: dict[str, str]) -> int:
@@ -55,13 +35,11 @@ def run_guarded(command: Sequence[str], environment: dict[str, str]) -> int:
     The group is ended when this process is told to end, and when the workflow that started this job is gone
     (killed with -9, say): no orphan goes on measuring beside the next run.
     """
-    main_pid = int(os.environ.get(MAIN_PID, "0"))
     process = subprocess.Popen(list(command), env=environment, start_new_session=True)
     previous = {number: signal.signal(number, _raise_interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         while (code := process.poll()) is None:
-            if main_pid and not _is_alive(main_pid):
-                raise UserError("the workflow that started this stage is gone: start it again.")
+            require_workflow()
             time.sleep(_POLL_S)
         return code
     finally:
@@ -95,15 +73,3 @@ def _is_alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-def _open_shared(path: Path) -> int:
-    """Open a lock file that users of this machine share; a sticky folder may forbid creating over another's."""
-    try:
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        os.fchmod(descriptor, 0o666)
-        return descriptor
-    except PermissionError as error:
-        raise UserError(f"{path} belongs to another user and is closed to you: ask its owner to remove it.") from error

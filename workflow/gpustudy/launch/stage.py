@@ -10,7 +10,8 @@ from pathlib import Path
 
 from gpustudy.base.atomic import write_json
 from gpustudy.base.errors import UserError
-from gpustudy.launch.guard import hold_device, run_guarded
+from gpustudy.launch.devices import hold_device
+from gpustudy.launch.guard import run_guarded
 from gpustudy.study.cells import MEASURING_STAGES, PREVIOUS, Cell, Keys
 from gpustudy.study.load import ROOT, Effective
 from gpustudy.study.paths import CELLS, data_directory, stage_directory
@@ -44,9 +45,9 @@ def launch_stage(effective: Effective, cell: Cell, stage: str, planned_key: str 
         cell_file = Path(folder) / "cell.json"
         write_json(cell_file, keys.cell_file(cell, stage))
         command = _command(effective, keys, cell, stage, cell_file)
-        device = effective.study.gpus[cell.gpu].device
-        with hold_device(device, f"{cell} {stage}", alone=device != "cpu" or stage in MEASURING_STAGES):
-            return run_guarded(command, _environment())
+        gpu = effective.study.gpus[cell.gpu]
+        with hold_device(gpu, cell.gpu, f"{cell} {stage}", alone=stage in MEASURING_STAGES) as chosen:
+            return run_guarded(command, {**_environment(), **chosen})
 
 
 def _command(effective: Effective, keys: Keys, cell: Cell, stage: str, cell_file: Path) -> list[str]:
