@@ -76,6 +76,19 @@ def test_tf32_on_a_cpu_is_unsupported_without_importing_torch(
     assert set(status.files) == {"cell.json", "provenance.json"}
 
 
+def test_a_census_on_a_cpu_says_nothing_but_its_own_progress(
+    prepared: Path, write_cell: WriteCell, tmp_path: Path
+) -> None:
+    train = tmp_path / "train"
+    train.mkdir()
+    write_status(train, Status("train", "a" * 12, "done"))
+    cell = write_cell("census", previous={"stage": "train", "key": "a" * 12})
+    out = tmp_path / "out"
+    result = run("census", "--cell", cell, "--data", prepared, "--previous", train, "--out", out)
+    assert result.returncode == 0, result.stderr
+    assert {line.split(":")[0] for line in result.stderr.splitlines()} == {"cpu/some/r1 census"}
+
+
 @pytest.mark.parametrize(
     ("name", "architecture"), [("tf32", "sm_70"), ("bf16", "sm_70"), ("bf16", "sm_75"), ("tf32", "sm_75")]
 )

@@ -7,6 +7,7 @@ and record layouts and whose times mean nothing.
 from __future__ import annotations
 
 import gzip
+import os
 import shutil
 import tempfile
 from collections import Counter
@@ -32,6 +33,9 @@ except ImportError:  # before torch 2.1
 
 TRACE_FILE = "trace.json.gz"
 FLOPS_FILE = "flops.json"
+
+_KINETO_SILENT = "6"
+"""KINETO_LOG_LEVEL above all levels of PyTorch's profiler: its notes of start and stop are nothing to a reader."""
 
 ANNOTATION = "gpustudy."
 """Begins the name of every range of ours in a trace: gpustudy.step, and inside it one per phase."""
@@ -71,6 +75,8 @@ def _profile(job: Job, trainer: Trainer, iterations: int) -> None:
         activities.append(ProfilerActivity.CUDA)
         with profile(activities=activities):  # the first use sets CUPTI up, which holds the device back
             trainer.step()
+    else:  # on CUDA the same switch would also silence what CUPTI says of a device that may not be traced
+        os.environ.setdefault("KINETO_LOG_LEVEL", _KINETO_SILENT)
     progress = Progress(job.cell.label, iterations, "profiled iteration")
     with profile(activities=activities, record_shapes=True) as profiler:
         for done in range(1, iterations + 1):
