@@ -43,6 +43,7 @@ def test_the_study_of_the_paper_is_whole(in_checkout):
         "expanse": ["v100"],
         "jetstream2": ["a100"],
         "stampede3": ["h100"],
+        "stampede3-node": ["h100"],
     }
     assert study.configs["opt12"].optimisations == ["tf32", "channels_last"]
     assert study.repeats == 3

@@ -12,7 +12,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
-"""Names of gpus, configs and sites: they become Snakemake targets and folder names."""
+"""Names of gpus and configs: they become Snakemake targets and folder names."""
+SiteName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
+"""Names of sites: they are names of profiles too."""
 DataName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
 _MOST = 2**31 - 1
 """Largest count or seed: what torch and numpy take everywhere."""
@@ -66,8 +68,36 @@ class Gpu(Section):
     )
 
 
+class Slurm(Section):
+    """How a site's Slurm is asked for one cell, and what it grants."""
+
+    partition: str = Field(description="Partition that cells run in.")
+    gpus_by: Literal["gpus", "node"] = Field(
+        "gpus", description="How a GPU is asked for: gpus: --gpus=1; node: never by name, jobs get whole nodes."
+    )
+    nodes: Positive | None = Field(
+        1, description="Nodes to name in a job (--nodes); null leaves the option out. A cell uses one."
+    )
+    sends_memory: bool = Field(True, description="Whether memory is asked for (--mem); some sites reject the option.")
+    max_minutes: Positive = Field(description="Longest job of the partition; a cell that needs more is refused here.")
+    max_running: Positive = Field(description="Jobs of one user that run at once.")
+    max_queued: Positive = Field(description="Jobs of one user that are queued or running; the profile's 'jobs'.")
+
+
+class Rate(Section):
+    """What a site charges: one of the two rates, and the least that a job costs."""
+
+    unit: str = Field("SU", description="Name of the site's unit.")
+    per_gpu_hour: Number | None = Field(None, gt=0, description="Units per hour of one GPU.")
+    per_node_hour: Number | None = Field(None, gt=0, description="Units per hour of a whole node or machine.")
+    minimum_units: Number = Field(0, ge=0, description="Least units that a job is charged.")
+    minimum_minutes: NotNegative = Field(0, description="Least minutes that a job is charged.")
+    source: str = Field(description="Where the rate is published.")
+    date: str = Field(pattern=r"^\d{4}-\d{2}$", description="Month in which it was read there.")
+
+
 class Site(Section):
-    """A place where jobs run. It alone says which gpus it has."""
+    """A place where jobs run. It alone says which gpus it has, and how they are asked for. In no key."""
 
     description: str = Field("", description="For people; in no key.")
     gpus: list[Name] = Field(description="The gpus whose cells can run here; cells of all others are foreign.")
@@ -75,6 +105,30 @@ class Site(Section):
     runtime: Literal["none", "apptainer", "docker"] = Field(
         description="Container runtime of a cell's stages; none: the pinned packages of this environment."
     )
+    gpus_per_node: NotNegative | None = Field(
+        None, description="GPUs of one node or machine; cells that run at once share them. null: not stated."
+    )
+    cpus_per_gpu: Positive | None = Field(None, description="Cores of a node that go with one GPU.")
+    memory_per_gpu_gib: Number | None = Field(
+        None,
+        gt=0,
+        le=_MOST_MEMORY_GIB,
+        description="Host memory in GiB that goes with one GPU: the most a cell may ask.",
+    )
+    default_minutes: Positive = Field(
+        120, description="Minutes asked for a stage whose time cannot be estimated, as no peak of its gpu is known."
+    )
+    retries: NotNegative = Field(
+        0, description="Times that a cell is tried again after a failure of the place; outcomes are never repeated."
+    )
+    scratch: str | None = Field(
+        None, description="Fast folder for images and temporary files; $NAME is taken from the environment."
+    )
+    container_module: str | None = Field(
+        None, description="Environment module that brings the container runtime ('module load ...')."
+    )
+    slurm: Slurm | None = Field(None, description="For executor slurm: how cells are asked for.")
+    rate: Rate | None = Field(None, description="What the site charges; null: nothing, or not known.")
 
 
 class Config(Section):
@@ -245,7 +299,7 @@ class Study(Section):
     repeats: Positive = Field(3, description="Repeats of every cell. Repeat r uses the seed base + r.")
     seed: NotNegative = Field(2026, description="Seed base of data order and noise, the same for every gpu and config.")
     gpus: dict[Name, Gpu] = Field(description="The processors. A new one is one entry here and its name at a site.")
-    sites: dict[Name, Site] = Field(description="Where jobs run. A gpu may be at several sites.")
+    sites: dict[SiteName, Site] = Field(description="Where jobs run. A gpu may be at several sites. In no key.")
     configs: dict[Name, Config] = Field(description="Named lists of optimisations.")
     workloads: dict[Name, Workload] = Field(description="What is trained.")
     data: dict[DataName, DataSet] = Field(description="Data sets; see docs/data-sets.md for all kinds.")

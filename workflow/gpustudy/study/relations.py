@@ -8,9 +8,10 @@ from pathlib import Path
 
 from gpustudy.analysis.names import FIGURES, TABLES
 from gpustudy.base.errors import UserError
+from gpustudy.base.words import nearest
 from gpustudy.cell.optimisation_names import OPTIMISATIONS, incompatible_pair
 from gpustudy.data.definitions import image_channels, mask_channels, resolve
-from gpustudy.study.mistakes import Location, dotted, nearest
+from gpustudy.study.mistakes import Location, dotted
 from gpustudy.study.models import Study, Workload
 
 SIDE_MULTIPLE = 16
@@ -47,6 +48,7 @@ def _found(study: Study, root: Path) -> Iterator[tuple[Location, str]]:
     yield from _impossible_configs(study)
     yield from _impossible_workloads(study)
     yield from _impossible_gpus(study)
+    yield from _impossible_sites(study)
     yield from _clashing_names(study, root)
 
 
@@ -136,6 +138,22 @@ def _impossible_gpus(study: Study) -> Iterator[tuple[Location, str]]:
             )
         if (gpu.device == "cpu") != (gpu.threads is not None):
             yield ("gpus", name, "threads"), "threads are stated for a cpu, and for a cpu alone: add or remove them."
+
+
+def _impossible_sites(study: Study) -> Iterator[tuple[Location, str]]:
+    for name, site in study.sites.items():
+        if (site.executor == "slurm") != (site.slurm is not None):
+            yield (
+                ("sites", name, "slurm"),
+                f"executor '{site.executor}' {'needs' if site.executor == 'slurm' else 'takes no'} section 'slurm': "
+                "it says how Slurm is asked, so add or remove it, or change the executor.",
+            )
+        rate = site.rate
+        if rate is not None and (rate.per_gpu_hour is None) == (rate.per_node_hour is None):
+            yield (
+                ("sites", name, "rate"),
+                "a site charges per GPU or per node: give per_gpu_hour or per_node_hour, one.",
+            )
 
 
 def _clashing_names(study: Study, root: Path) -> Iterator[tuple[Location, str]]:
