@@ -19,6 +19,7 @@ from gpustudy.metrics.ncu import report as report_module
 from gpustudy.metrics.ncu.extract import extract
 from gpustudy.metrics.ncu.strata import Strata, Stratum, read_strata
 from gpustudy.metrics.ncu.tables import counters_tables, phase_of
+from gpustudy.metrics.ncu.totals import weighted_quantiles
 from gpustudy.metrics.schemas import Identity, read_table
 from tests.metrics import raw_stages
 from tests.metrics.ncu import report_builder as build
@@ -185,7 +186,17 @@ def test_classes_have_totals_of_their_own(cells: dict[Any, dict[str, Any]]) -> N
     assert cells["l2_hit_pct", "total", "elementwise"]["value"] == pytest.approx(10.0)
     assert cells["duration_ns", "launch_median", None]["value"] == 2000.0
     assert cells["duration_ns", "launch_median", None]["interval"] == "quartiles"
+    assert cells["duration_ns", "launch_mean", None]["value"] == 2000.0
     assert cells["duration_ns", "first_n", None]["n"] == 2
+
+
+def test_launches_count_as_often_as_those_they_stand_for() -> None:
+    """A launch of 10 that stands for 8, one of 40 that stands for 2: the middles of their weights are 0.4 and 0.9."""
+    values, weights = np.array([40.0, 10.0]), np.array([2.0, 8.0])
+    low, middle, high = weighted_quantiles(values, weights, (0.25, 0.5, 0.75))
+    assert (low, middle) == (10.0, pytest.approx(10.0 + 30.0 * (0.5 - 0.4) / 0.5))
+    assert high == pytest.approx(10.0 + 30.0 * (0.75 - 0.4) / 0.5)
+    assert weighted_quantiles(np.arange(9.0), np.ones(9), (0.5,))[0] == 4.0
 
 
 def test_a_quantity_without_a_total_says_why(cells: dict[Any, dict[str, Any]]) -> None:

@@ -1,9 +1,10 @@
 """From launches to totals: the counters' rows of table ``cells``, by kernel class and for all launches together.
 
-Three scopes, because the paper does not say which of them its numbers are: ``total`` (all launches, each times the
+Several scopes, because the paper does not say which of them its numbers are: ``total`` (all launches, each times the
 launches of a step that it stands for; ratios are sums of numerators over sums of denominators, never means of
-percentages), ``launch_median`` (the middle launch, unweighted) and ``first_n`` (totals of the first launches alone, as
-a run with ``--launch-count`` gives them).
+percentages), ``launch_median`` and ``launch_mean`` (the middle and the average launch of a step: each profiled one
+counts as often as the launches that it stands for) and ``first_n`` (totals of the first launches alone, as a run with
+``--launch-count`` gives them).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ STAGE = "counters"
 FIRST_LAUNCHES = 100
 """Launches of scope ``first_n``: our choice, large enough to cover a forward pass of the paper's model in part."""
 
-_QUARTILES = (25, 75)
+_QUARTILES = (0.25, 0.5, 0.75)
 
 
 def total_rows(
@@ -57,11 +58,30 @@ def total_rows(
                     yield base | _valued(f"{scope}{suffix}", value, int(chosen.sum()))
                 elif scope == "total" and kernel_class is None:
                     yield base | _lacking(f"{scope}{suffix}", evaluated.why[:, column], quantity)
-            values = evaluated.values[members & (evaluated.why[:, column] == HAS_VALUE), column]
+            known = members & (evaluated.why[:, column] == HAS_VALUE)
+            values, counts = evaluated.values[known, column], weights[known]
             if len(values):
-                low, high = (float(end) for end in np.percentile(values, _QUARTILES))
-                row = _valued(f"launch_median{suffix}", float(np.median(values)), len(values))
+                low, middle, high = (float(end) for end in weighted_quantiles(values, counts, _QUARTILES))
+                row = _valued(f"launch_median{suffix}", middle, len(values))
                 yield base | row | {"low": low, "high": high, "interval": "quartiles"}
+                yield base | _valued(f"launch_mean{suffix}", float(np.average(values, weights=counts)), len(values))
+
+
+def weighted_quantiles(values: Values, weights: Values, shares: Sequence[float]) -> Values:
+    """Return the values below which ``shares`` of the weight lie, interpolated between the middles of the weights.
+
+    With equal weights this is Hazen's definition (number 5 of Hyndman & Fan 1996): its median is the usual one.
+
+    Args:
+        values: shape (n,), n > 0.
+        weights: shape (n,), positive.
+        shares: from 0 to 1.
+    """
+    order = np.argsort(values, kind="stable")
+    ordered = weights[order]
+    middles = (np.cumsum(ordered) - ordered / 2) / np.sum(ordered)
+    found: Values = np.interp(shares, middles, values[order])
+    return found
 
 
 def _base(quantity: Quantity, kernel_class: str | None) -> Row:
