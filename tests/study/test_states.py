@@ -169,19 +169,42 @@ def test_a_cell_that_does_not_exist_is_told_with_the_nearest_name(study_of, text
         parse_cell(text, Keys(study_of()))
 
 
-def test_a_broken_status_or_table_file_is_a_sentence(study_of):
+def test_a_broken_status_or_table_file_damages_its_cell_alone(study_of):
     effective = study_of()
     keys = Keys(effective)
-    raw, metrics = craft_stage(effective, keys, Cell("cpu", "opt2", 1), "train")
+    craft(effective)
+    cell = Cell("cpu", "opt2", 1)
+    raw, metrics = craft_stage(effective, keys, cell, "train")
+    whole_survey = survey(effective)
+    markers_before = markers(whole_survey)
     whole = json.loads((metrics / "metrics.json").read_text())
     for broken in ("{", "[" * 100_000, json.dumps(whole | {"state": 5}), json.dumps(whole | {"null_control": [3]})):
         (metrics / "metrics.json").write_text(broken)
-        with pytest.raises(UserError, match=r"metrics\.json is unreadable"):
-            survey(effective)
+        _, reason = only_damaged(survey(effective), cell)
+        assert "metrics.json is unreadable" in reason
+        assert "remove that folder" in reason
     (metrics / "metrics.json").unlink()
     (raw / "status.json").write_text("{")
-    with pytest.raises(UserError, match="move its folder away"):
-        survey(effective)
+    stage, reason = only_damaged(survey(effective), cell)
+    assert stage.raw == raw
+    assert f"{raw}/status.json is not a readable status file" in reason
+    assert "move its folder away" in reason
+    plan = Workplan(effective)
+    assert plan.damaged_notes() == [f"cpu/opt2/r1/train is damaged and left out: {reason}"]
+    assert plan._wanted(gpu="cpu") == []
+    assert plan.markers["step_time"] != markers_before["step_time"]
+    assert [entry for entry in pending(plan.survey, keys) if entry.kind != "product"] == []
+    assert raw in set_aside(plan.survey, keys, cell, "train")
+    assert next(state for state in survey(effective).cells if state.cell == cell).state == "missing"
+
+
+def only_damaged(seen, cell):
+    """Return the damaged stage of a cell and the reason that the cell gives; every other cell is as it was."""
+    by_cell = {state.cell: state for state in seen.cells}
+    damaged = by_cell[cell]
+    assert damaged.state == "damaged"
+    assert {state.state for state in seen.cells if state.gpu == "cpu"} == {"done", "damaged"}
+    return damaged.stages[0], damaged.reason
 
 
 def test_foreign_notes_name_every_cell_and_what_to_do(study_of):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SYMBOLS = {
     "done": "✓",
+    "damaged": "!",
     "stale": "↻",
     "missing": "○",
     "foreign-stale": "⇄",
@@ -37,6 +38,7 @@ SYMBOLS = {
 
 MEANINGS = {
     "done": "measured with the present keys; in the figures",
+    "damaged": "a file of its result cannot be read; not in the figures; the reason names it",
     "stale": "measured, but something that decides the result has changed since; not in the figures",
     "missing": "not measured yet; the next run does it",
     "foreign-stale": "imported, but for other keys; not in the figures; this site cannot run it",

@@ -36,7 +36,7 @@ from gpustudy.base.status import STATUS_FILE, read_status
 from gpustudy.study.cells import Cell, Keys
 from gpustudy.study.load import ROOT
 from gpustudy.study.render import render
-from gpustudy.study.states import CellState, StageState, Survey
+from gpustudy.study.states import DAMAGED, CellState, StageState, Survey
 
 LICENCE_NAME = "Apache-2.0"
 """Licence of an export where none is named: that of the project."""
@@ -140,6 +140,8 @@ def _sources(seen: Survey, keys: Keys, cells: list[CellState], with_raw: bool) -
     """Yield member -> file of every current stage of ``cells``."""
     for state in cells:
         for stage in state.stages:
+            if stage.state == DAMAGED:
+                continue
             if with_raw and stage.raw:
                 yield from _raw_sources(stage.raw, _member_folder(seen, stage.raw))
             if stage.metrics:

@@ -62,7 +62,7 @@ def begin(workflow: SnakemakeWorkflow, config: Mapping[str, Any]) -> Workplan:
     if workflow.is_main_process:
         words = sys.argv[1:]
         is_asked = any(_NO_RUN.fullmatch(word) for word in words) or set(words) & set(plan.foreign_gpus)
-        for note in plan.foreign_notes() if is_asked else plan.foreign_summary():
+        for note in [*plan.damaged_notes(), *(plan.foreign_notes() if is_asked else plan.foreign_summary())]:
             print(note, file=sys.stderr)
     return plan
 

@@ -10,7 +10,7 @@ from gpustudy.study.cells import Cell, Keys, made_from
 from gpustudy.study.differences import TABLES_EDITED, Difference, differences, read_cell_file
 from gpustudy.study.paths import METRICS, METRICS_FILE
 from gpustudy.study.products import markers
-from gpustudy.study.states import CellState, StageState, Survey
+from gpustudy.study.states import DAMAGED, CellState, StageState, Survey
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ def pending(seen: Survey, keys: Keys) -> Iterator[Pending]:
     any_tables = False
     for state in seen.cells:
         for stage in state.stages:
+            if stage.state == DAMAGED:
+                continue
             runs = state.gpu in keys.runnable and stage.raw is None
             if runs and not (stage.metrics and stage.state not in ("stale", "missing")):
                 yield stage_reason(state, stage, keys)

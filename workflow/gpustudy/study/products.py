@@ -8,7 +8,7 @@ from gpustudy.analysis.names import FIGURES, TABLES
 from gpustudy.base.canonical import key_of
 from gpustudy.study.paths import marker
 from gpustudy.study.sources import ANALYSIS_SOURCES, digest_of
-from gpustudy.study.states import Survey
+from gpustudy.study.states import DAMAGED, Survey
 
 REPORT = "report"
 
@@ -25,7 +25,9 @@ def seen_key(survey: Survey) -> str:
             str(cell.cell),
             cell.accepted,
             [
-                stage.metrics_key if stage.metrics or stage.raw or cell.gpu in here else stage.state
+                stage.state
+                if stage.state == DAMAGED or not (stage.metrics or stage.raw or cell.gpu in here)
+                else stage.metrics_key
                 for stage in cell.stages
             ],
         ]

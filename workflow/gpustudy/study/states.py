@@ -18,8 +18,12 @@ from gpustudy.study.load import Effective
 from gpustudy.study.models import Study
 from gpustudy.study.paths import CELLS, METRICS, METRICS_FILE, cell_folder
 
+DAMAGED = "damaged"
+"""State of a stage one of whose files cannot be read; only that cell is left out, nothing else stops."""
+
 CELL_STATES = (
     "done",
+    DAMAGED,
     "stale",
     "missing",
     "foreign-stale",
@@ -37,7 +41,7 @@ class StageState:
     Attributes:
         stage: name of the stage.
         key: its present key.
-        state: ``done``, ``unsupported``, ``failed``, ``unavailable``, ``stale`` or ``missing``.
+        state: ``done``, ``damaged``, ``unsupported``, ``failed``, ``unavailable``, ``stale`` or ``missing``.
         reason: a sentence where the state needs one.
         raw: folder of the current raw files, if they are here.
         metrics: folder of the current tables, if they are here.
@@ -154,6 +158,23 @@ def cell_state(results: Path, keys: Keys, cell: Cell) -> CellState:
 def _stage_state(keys: Keys, cell: Cell, stage: str, folders: _Folders) -> StageState:
     key = keys.stage_key(cell, stage)
     name = f"{stage}-{key}"
+    try:
+        return _readable_stage_state(keys, cell, stage, key, folders)
+    except UserError as error:
+        raw = Path(folders.raw, name)
+        metrics_key = keys.metrics_key(key, stage)
+        old = folders.old(stage, name, f"{stage}-{metrics_key}")
+        here = raw if name in folders.raw_names else None
+        return StageState(stage, key, DAMAGED, str(error), here, None, metrics_key, old)
+
+
+def _readable_stage_state(keys: Keys, cell: Cell, stage: str, key: str, folders: _Folders) -> StageState:
+    """Return the state of a stage.
+
+    Raises:
+        UserError: its status file or the file beside its tables is unreadable.
+    """
+    name = f"{stage}-{key}"
     found = folders.status(name)
     metrics_key, tables = _current_tables(keys, cell, stage, key, found[0] if found else None, folders)
     metrics_name = f"{stage}-{metrics_key}"
@@ -218,7 +239,7 @@ def _current_tables(
 
 def _worst(stages: tuple[StageState, ...]) -> tuple[str, str]:
     """Return the state of a cell with these stages, and the reason of the stage that decides it."""
-    for state in ("stale", "missing", "failed", "unsupported", "unavailable"):
+    for state in (DAMAGED, "stale", "missing", "failed", "unsupported", "unavailable"):
         for stage in stages:
             if stage.state == state:
                 return state, stage.reason

@@ -19,7 +19,7 @@ from gpustudy.study.cells import MEASURING_STAGES, PREVIOUS, Cell, Keys
 from gpustudy.study.load import CONFIG_FILE, Effective
 from gpustudy.study.paths import CELLS, METRICS, METRICS_FILE, cell_folder, data_directory, marker
 from gpustudy.study.products import markers
-from gpustudy.study.states import CellState, StageState, Survey, survey
+from gpustudy.study.states import DAMAGED, CellState, StageState, Survey, survey
 
 _ALL_CORES = 10_000
 """More than any machine has: Snakemake cuts a job's threads to the cores of the run."""
@@ -175,6 +175,15 @@ class Workplan:
         gpus = ", ".join(dict.fromkeys(state.gpu for state in states))
         return [f"{len(states)} cells of {gpus} are foreign at site {self.site}: 'gpustudy plan' names them."]
 
+    def damaged_notes(self) -> list[str]:
+        """Return a line per stage whose files cannot be read, with what to do."""
+        return [
+            f"{state.cell}/{stage.stage} is damaged and left out: {stage.reason}"
+            for state in self.survey.cells
+            for stage in state.stages
+            if stage.state == DAMAGED
+        ]
+
     def foreign_notes(self) -> list[str]:
         """Return a line per gpu that cannot run here, naming each cell's state and what to do."""
         notes = []
@@ -213,6 +222,8 @@ class Workplan:
         return f"{self._results}/{folder}/{stage.stage}-{stage.metrics_key}/{METRICS_FILE}"
 
     def _is_usable(self, state: CellState, stage: StageState) -> bool:
+        if stage.state == DAMAGED:  # its path exists: a run would find nothing to make, and tables cannot be made
+            return False
         return state.gpu in self.keys.runnable or stage.raw is not None or stage.metrics is not None
 
 

@@ -25,7 +25,8 @@ def run(arguments: argparse.Namespace) -> int:
     plan = Workplan(effective_of(arguments))
     found = list(pending(plan.survey, plan.keys))
     if arguments.json:
-        print_json({"pending": [entry.as_json() for entry in found], "foreign": plan.foreign_notes()})
+        notes = {"foreign": plan.foreign_notes(), "damaged": plan.damaged_notes()}
+        print_json({"pending": [entry.as_json() for entry in found], **notes})
         return 0
     for entry in found:
         print(f"{entry.what}: {entry.why}")
@@ -37,6 +38,6 @@ def run(arguments: argparse.Namespace) -> int:
         )
     else:
         print("Nothing to do: every cell that can run here is current, and so is everything made from it.")
-    for note in plan.foreign_notes():
+    for note in [*plan.damaged_notes(), *plan.foreign_notes()]:
         print(note)
     return 0
