@@ -29,10 +29,49 @@ def test_without_a_verb_the_help_lists_them_all(capsys):
     assert all(verb in printed for verb in VERBS)
 
 
-def test_a_verb_that_does_not_exist_exits_with_2(capsys):
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["statsu"], "gpustudy: unknown verb 'statsu': did you mean 'status'?\n"),
+        (["data", "lst"], "gpustudy data: unknown action 'lst': did you mean 'list'?\n"),
+        (["data", "xyz"], "known are: check, list, lock, prepare, prepare-folder.\n"),
+        (["archive", "export", "a.zip", "--with", "mettrics"], "unknown --with 'mettrics': did you mean 'metrics'?\n"),
+    ],
+)
+def test_a_mistyped_word_is_answered_with_the_nearest(words, sentence, capsys):
     with pytest.raises(SystemExit) as ended:
-        main(["statsu"])
+        main(words)
     assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.endswith(sentence)
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("action", ["list", "lock", "prepare", "prepare-folder", "check"])
+def test_every_action_on_data_has_an_example(action, capsys):
+    with pytest.raises(SystemExit):
+        main(["data", action, "--help"])
+    assert f"  gpustudy data {action}" in capsys.readouterr().out
+
+
+def test_status_of_an_unknown_gpu_names_the_nearest(capsys, monkeypatch, repository):
+    monkeypatch.chdir(repository)
+    assert main(["status", "--gpu", "a10"]) == 2
+    assert capsys.readouterr().err == "gpustudy status: unknown gpu 'a10': did you mean 'a100'?\n"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", ["--help", "config --optimisations", "data --help"])
+@pytest.mark.parametrize(
+    ("redirection", "reason"), [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")]
+)
+def test_output_that_cannot_be_written_is_one_sentence(words, redirection, reason, unbuffered, repository):
+    command = f"{sys.executable} -m gpustudy {words} {redirection}"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=repository, env=environment)
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [done.stderr.strip()]
+    assert done.stderr.endswith(f"standard output: {reason}; mend that and run again.\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

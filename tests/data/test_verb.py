@@ -30,7 +30,7 @@ def test_prepare_of_the_demo_set(repository, monkeypatch, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["prepare", "nope"], "has no data set 'nope': it has mni152"),
+        (["prepare", "nope"], "unknown data set 'nope': known are: mni152"),
         (["prepare", "mni152-demo", "--key", "0" * 12, "--out", "x"], "not 000000000000"),
         (["check", "no-such-folder"], None),
     ],

@@ -167,3 +167,19 @@ def test_labels_of_ones_own_data_may_be_numbers(in_checkout):
     overlay(in_checkout, f"data: {{mine: {text}}}")
     found = load_effective([in_checkout / "mine.yaml"]).study.data["mine"]
     assert found.classes == {"1": "brain", "2": "lesion"}
+
+
+@pytest.mark.parametrize(
+    ("stack", "message"),
+    [
+        ("{pins: envs/papr.txt}", r"'stacks\.paper\.pins': .*envs/papr\.txt cannot be read \(No such file"),
+        ("{recipe: containers/none.Dockerfile}", r"'stacks\.paper\.recipe': .*none\.Dockerfile cannot be read"),
+        ("{pins: README.md}", r"'stacks\.paper\.pins': .*README\.md, line 3: '.*' pins no version"),
+    ],
+)
+def test_the_config_verb_reads_the_files_of_every_stack(stack, message, tmp_path, capsys, in_checkout):
+    overlay = tmp_path / "mine.yaml"
+    overlay.write_text(f"stacks: {{paper: {stack}}}")
+    assert main(["config", "--configfile", str(overlay)]) == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert main(["config"]) == 0

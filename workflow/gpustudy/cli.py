@@ -11,6 +11,8 @@ from pathlib import Path
 
 from gpustudy import __version__
 from gpustudy.base.errors import EXIT_USER_ERROR, UserError
+from gpustudy.base.output import guarded_output
+from gpustudy.base.words import nearest
 
 VERBS = {
     "data": "list, lock, prepare and check data sets",
@@ -43,29 +45,49 @@ _EXIT_INTERRUPTED = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code: 0, 2 for a user's mistake, or the verb's own."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    called = " ".join(["gpustudy", *_called(words)])
+    try:
+        with guarded_output():
+            return _run(words)
+    except UserError as error:
+        print(f"{called}: {error}", file=sys.stderr)
+        return EXIT_USER_ERROR
+    except KeyboardInterrupt:
+        print(f"{called}: interrupted; nothing half-written was left.", file=sys.stderr)
+        return _EXIT_INTERRUPTED
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        return 0
+    except OSError as error:  # a full disk, a folder that may not be written, a file system that went away
+        place = error.filename or "a file"
+        print(f"{called}: {place}: {error.strerror or error}; mend that and run again.", file=sys.stderr)
+        return EXIT_USER_ERROR
+
+
+def _run(words: Sequence[str]) -> int:
+    """Run the verb that ``words`` call."""
     parser = _parser(words)
-    parsed = parser.parse_args(words)
+    try:
+        parsed = parser.parse_args(words)
+    finally:
+        sys.stdout.flush()  # argparse prints help and ends; a failure to print it must not end well
     if parsed.verb is None:
         parser.print_help()
         return 0
     signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        _check_checkout()
-        result: int = parsed.run(parsed)
-    except UserError as error:
-        print(f"gpustudy {parsed.verb}: {error}", file=sys.stderr)
-        return EXIT_USER_ERROR
-    except KeyboardInterrupt:
-        print(f"gpustudy {parsed.verb}: interrupted; nothing half-written was left.", file=sys.stderr)
-        return _EXIT_INTERRUPTED
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 0
-    except OSError as error:  # a full disk, a folder that may not be written, a file system that went away
-        place = error.filename or "a file"
-        print(f"gpustudy {parsed.verb}: {place}: {error.strerror or error}; mend that and run again.", file=sys.stderr)
-        return EXIT_USER_ERROR
+    _check_checkout()
+    result: int = parsed.run(parsed)
     return result
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that answers a mistyped word with the nearest known one, in a sentence."""
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        if action.choices is not None and value not in action.choices:
+            place = action.metavar if isinstance(action.metavar, str) else "/".join(action.option_strings)
+            kind = (place or action.dest).lower()
+            sentence = f"unknown {kind} '{value}': {nearest(str(value), map(str, action.choices))}"
+            self.exit(EXIT_USER_ERROR, f"{self.prog}: {sentence}\n")
 
 
 def _check_checkout() -> None:
@@ -83,9 +105,14 @@ def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
+def _called(words: Sequence[str]) -> list[str]:
+    """Return the verb that ``words`` call as a list of one; an empty one where they call none."""
+    return [word for word in words if not word.startswith("-")][:1]
+
+
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """Return the parser, with the options of the one verb that ``words`` call."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="gpustudy",
         description="Measure how training a 3D diffusion model behaves on GPU generations, cell by cell.",
         epilog="examples:\n  gpustudy status\n  gpustudy why cpu/baseline/r1\n  gpustudy VERB --help",
@@ -93,7 +120,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"gpustudy {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
-    called = next((word for word in words if not word.startswith("-")), None)
+    called = _called(words)
     for name, summary in VERBS.items():
         verb = verbs.add_parser(
             name,
@@ -101,7 +128,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
             description=summary[0].upper() + summary[1:] + ".",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        if name == called:
+        if name in called:
             module = importlib.import_module(f"gpustudy.verbs.{name.replace('-', '_')}")
             module.configure(verb)
             verb.set_defaults(run=module.run)

@@ -13,11 +13,11 @@ from typing import Any
 from gpustudy.base.canonical import KEY_HEX_DIGITS, canonical_json, key_of
 from gpustudy.base.errors import UserError
 from gpustudy.base.status import STATUS_FILE
+from gpustudy.base.words import nearest
 from gpustudy.data.lock import data_key, read_lock
 from gpustudy.metrics.requested import requested_metrics
 from gpustudy.study.acceptances import Acceptance, Acceptances, read_acceptances
 from gpustudy.study.load import ROOT, Effective
-from gpustudy.study.mistakes import nearest
 from gpustudy.study.models import Gpu, Workload
 from gpustudy.study.paths import CELLS, METRICS, METRICS_FILE, cell_directory, stage_directory
 from gpustudy.study.sources import METRICS_SOURCES, STAGE_SOURCES, digest_of, file_sums, files_of

@@ -15,7 +15,8 @@ from pydantic import ValidationError
 import gpustudy
 from gpustudy.base.canonical import normalise
 from gpustudy.base.errors import UserError
-from gpustudy.study.mistakes import Layer, file_of, nearest, user_error
+from gpustudy.base.words import nearest
+from gpustudy.study.mistakes import Layer, file_of, user_error
 from gpustudy.study.models import Study
 from gpustudy.study.relations import RelationError, check, sentence
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -11,6 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from gpustudy.base.errors import UserError
+from gpustudy.base.words import nearest
 from gpustudy.study.models import Study
 
 Location = tuple[str | int, ...]
@@ -19,15 +19,6 @@ Layer = tuple[Path, Mapping[str, Any]]
 
 COMMAND_LINE = Path("--config")
 """Stands for a file where a mistake came from Snakemake's command line or a profile."""
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for the known word nearest to ``word``, or the list of known words."""
-    words = sorted(known)
-    found = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
-    if found:
-        return f"did you mean '{found[0]}'?"
-    return f"known are: {', '.join(words)}." if words else "none is known here."
 
 
 def user_error(error: ValidationError, layers: Sequence[Layer]) -> UserError:

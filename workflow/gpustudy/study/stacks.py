@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -59,6 +60,25 @@ def base_image(recipe: Path) -> str:
     if not match:
         raise UserError(f"{recipe} names no base image by digest: write image:tag@sha256:DIGEST.")
     return match[1]
+
+
+def check_stacks(stacks: Mapping[str, Stack], root: Path) -> None:
+    """Check that the pins and the recipe of every stack are there and pin what they must.
+
+    Raises:
+        UserError: the first that is not, with its path in the config.
+    """
+    for name, stack in stacks.items():
+        _check(f"stacks.{name}.pins", read_pins, root / stack.pins)
+        _check(f"stacks.{name}.recipe", base_image, root / stack.recipe)
+
+
+def _check(place: str, read: Callable[[Path], object], path: Path) -> None:
+    """Read a file of a stack, and say with any mistake which value of the config names it."""
+    try:
+        read(path)
+    except UserError as error:
+        raise UserError(f"'{place}': {error}") from error
 
 
 def stack_key(stack: Stack, root: Path, in_container: bool) -> str:

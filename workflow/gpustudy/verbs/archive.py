@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpustudy.verbs.common import add_study_options, effective_of, print_json
+from gpustudy.verbs.common import add_study_options, effective_of, print_json, require_known
 
 if TYPE_CHECKING:
     from gpustudy.archive.check import Contents
@@ -87,15 +87,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _export(arguments: argparse.Namespace) -> int:
     from gpustudy.archive.exporting import export_archive
-    from gpustudy.study.cells import Cell, Keys
+    from gpustudy.study.cells import Keys
     from gpustudy.study.states import survey
 
     effective = effective_of(arguments)
     keys = Keys(effective)
-    study = effective.study
-    for gpu in arguments.gpu or list(study.gpus)[:1]:
-        for config in arguments.config or list(study.configs)[:1]:
-            keys.require(Cell(gpu, config, 1))
+    require_known("gpu", arguments.gpu, effective.study.gpus)
+    require_known("config", arguments.config, effective.study.configs)
     seen = survey(effective, keys)
     cells = [
         state

@@ -26,8 +26,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Check, list or write."""
     from gpustudy.base.atomic import write_text
     from gpustudy.cell.optimisation_names import OPTIMISATIONS
-    from gpustudy.study.load import CONFIG_FILE, load_effective, load_study
+    from gpustudy.study.load import CONFIG_FILE, ROOT, load_effective, load_study
     from gpustudy.study.render import render
+    from gpustudy.study.stacks import check_stacks
 
     if arguments.optimisations:
         for name, optimisation in OPTIMISATIONS.items():
@@ -39,6 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     effective = load_effective(arguments.configfile, arguments.site)
     study = effective.study
+    check_stacks(study.stacks, ROOT)
     print(
         f"The config is sound: {len(study.gpus)} gpus x {len(study.configs)} configs x {study.repeats} repeats; "
         f"site {effective.site} can run {', '.join(study.sites[effective.site].gpus)}."

@@ -8,29 +8,52 @@ from pathlib import Path
 from typing import Any
 
 from gpustudy.base.errors import EXIT_USER_ERROR, UserError
-from gpustudy.verbs.common import add_study_options, effective_of
+from gpustudy.verbs.common import add_study_options, effective_of, require_known
+
+_EXAMPLES = {
+    "list": "  gpustudy data list\n  gpustudy data list --configfile mine.yaml",
+    "lock": "  gpustudy data lock mine --configfile mine.yaml\n\nKeep it in git: the key comes from it.",
+    "prepare": "  gpustudy data prepare mni152-demo\n  gpustudy data prepare mine --configfile mine.yaml\n\n"
+    "Snakemake does this by itself where a cell needs it.",
+    "prepare-folder": "  gpustudy data prepare-folder --images scans --labels masks --volume 64 64 64 --out mine\n"
+    "  gpustudy data prepare-folder --images scans --labels masks --volume 96 96 96 --resize resample \\\n"
+    "      --classes 1=brain 2=lesion --out mine\n\nThen: gpustudy train mine --out runs/first",
+    "check": "  gpustudy data check scans\n  gpustudy data check results/data/mni152-demo-KEY\n\n"
+    "FOLDER holds images/ and labels/, or prepared arrays. All faults are listed; the exit code is then 2.",
+}
+"""Action -> the examples of its help."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the sub-verbs."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = actions.add_parser("list", help="list the data sets of config.yaml with key and lock")
+
+    def add(name: str, summary: str) -> argparse.ArgumentParser:
+        return actions.add_parser(
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            epilog=f"examples:\n{_EXAMPLES[name]}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    listing = add("list", "list the data sets of config.yaml with key and lock")
     add_study_options(listing, with_json=False)
 
-    locking = actions.add_parser("lock", help="write the SHA-256 of each source file to workflow/locks/NAME.json")
+    locking = add("lock", "write the SHA-256 of each source file to workflow/locks/NAME.json")
     locking.add_argument("name", metavar="NAME", help="a data set of config.yaml")
     add_study_options(locking, with_json=False)
 
-    preparing = actions.add_parser("prepare", help="make the arrays that a cell trains on")
+    preparing = add("prepare", "make the arrays that a cell trains on")
     preparing.add_argument("name", metavar="NAME", help="a data set of config.yaml")
     preparing.add_argument("--key", metavar="K", help="refuse when the data set's key is another one")
     preparing.add_argument("--out", type=Path, metavar="DIR", help="directory to make (default: in results/data)")
     add_study_options(preparing, with_json=False)
 
-    own = actions.add_parser("prepare-folder", help="the same from your own NIfTI folders, without any config")
+    own = add("prepare-folder", "the same from your own NIfTI folders, without any config")
     _add_folder_options(own)
 
-    checking = actions.add_parser("check", help="look for faults in image folders or a prepared directory")
+    checking = add("check", "look for faults in image folders or a prepared directory")
     checking.add_argument("folder", type=Path, metavar="FOLDER")
     parser.epilog = (
         "examples:\n  gpustudy data list\n  gpustudy data lock mine\n  gpustudy data prepare mni152-demo\n"
@@ -73,9 +96,7 @@ def _definitions(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
 
 def _definition(arguments: argparse.Namespace) -> dict[str, Any]:
     definitions = _definitions(arguments)
-    if arguments.name not in definitions:
-        known = ", ".join(definitions)
-        raise UserError(f"config.yaml has no data set {arguments.name!r}: it has {known}.")
+    require_known("data set", [arguments.name], definitions)
     return definitions[arguments.name]
 
 

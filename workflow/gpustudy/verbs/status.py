@@ -6,7 +6,7 @@ import argparse
 from collections import Counter
 
 from gpustudy.study.states import Survey
-from gpustudy.verbs.common import add_study_options, effective_of, print_json
+from gpustudy.verbs.common import add_study_options, effective_of, print_json, require_known
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -19,13 +19,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the matrix."""
     from gpustudy.archive.garbage import old_results
-    from gpustudy.study.cells import Cell, Keys
+    from gpustudy.study.cells import Keys
     from gpustudy.study.states import survey
 
     effective = effective_of(arguments)
     keys = Keys(effective)
-    for gpu in arguments.gpu:
-        keys.require(Cell(gpu, next(iter(effective.study.configs)), 1))
+    require_known("gpu", arguments.gpu, effective.study.gpus)
     seen = survey(effective, keys)
     shown = [state for state in seen.cells if not arguments.gpu or state.gpu in arguments.gpu]
     if arguments.json:
