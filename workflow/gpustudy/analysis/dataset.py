@@ -136,6 +136,14 @@ class Dataset:
         """Return the rows of ``frame`` that belong to ``group``."""
         return _of(frame, group)
 
+    def files(self, stage: str, table: str) -> Iterator[tuple[CellState, Path]]:
+        """Yield each cell whose ``stage`` is done with its file of ``table``, as it was made, to be read in parts.
+
+        Raises:
+            UserError: a file is missing or another one than was made.
+        """
+        yield from self._files(stage, table)
+
     def _stages(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(stage.stage for cell in self.survey.cells for stage in cell.stages))
 
