@@ -35,6 +35,7 @@ from gpustudy.base.progress import Progress
 from gpustudy.base.status import STATUS_FILE, read_status
 from gpustudy.study.cells import Cell, Keys
 from gpustudy.study.load import ROOT
+from gpustudy.study.paths import METRICS_FILE
 from gpustudy.study.render import render
 from gpustudy.study.states import DAMAGED, CellState, StageState, Survey
 
@@ -43,6 +44,8 @@ LICENCE_NAME = "Apache-2.0"
 _FILE_MODE = (stat.S_IFREG | 0o644) << 16
 """Unix mode of every member, in the upper half of a ZIP entry's attributes."""
 _PROVENANCE = "provenance.json"
+_CRAFTED = "crafted"
+"""Origin that provenance gives to results that nobody measured: an archive of them says so."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +58,13 @@ class Source:
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export wrote."""
+    """What an export wrote; ``crafted`` names the cells that nobody measured."""
 
     archive: str
     cells: int
     stages: int
     size: int
+    crafted: tuple[str, ...] = ()
 
 
 def export_archive(
@@ -100,7 +104,7 @@ def export_archive(
             progress.step(done)
         for name, content in generated.items():
             writer.add_bytes(name, content)
-        manifest = Manifest(writer.members, _about(seen.site, licence, with_raw))
+        manifest = Manifest(writer.members, _about(seen.site, licence, with_raw) | _origin(cells))
         own = event("export", manifest.identity, file, seen.site, len(folders), [])
         for name, content in _top_members(seen, cells, own).items():
             writer.add_bytes(name, content)
@@ -110,7 +114,9 @@ def export_archive(
     add_events(seen.results, [own])
     remember_archive(seen.results, manifest.identity, file, (folder.path for folder in folders))
     places = {(folder.gpu, folder.config, folder.repeat) for folder in folders}
-    return Exported(manifest.identity, len(places), len(folders), total_bytes(manifest.members.values()))
+    return Exported(
+        manifest.identity, len(places), len(folders), total_bytes(manifest.members.values()), manifest.crafted
+    )
 
 
 def _top_members(seen: Survey, cells: list[CellState], own: Mapping[str, Any]) -> dict[str, bytes]:
@@ -134,6 +140,21 @@ def _about(site: str, licence: str, with_raw: bool) -> dict[str, Any]:
         "licence": licence,
         "licence_url": f"https://spdx.org/licenses/{licence}",
     }
+
+
+def _origin(cells: list[CellState]) -> dict[str, Any]:
+    """Return the mark of an archive that holds crafted results, which its importer is told; empty for measured ones."""
+    made_up = sorted({str(state.cell) for state in cells for stage in state.stages if _is_crafted(stage)})
+    return {"origin": _CRAFTED, "crafted_cells": made_up} if made_up else {}
+
+
+def _is_crafted(stage: StageState) -> bool:
+    if stage.metrics is not None:
+        content = json.loads((stage.metrics / METRICS_FILE).read_bytes())
+        if (content.get("provenance") or {}).get("origin") == _CRAFTED:
+            return True
+    path = stage.raw / _PROVENANCE if stage.raw else None
+    return path is not None and path.is_file() and json.loads(path.read_bytes()).get("origin") == _CRAFTED
 
 
 def _sources(seen: Survey, keys: Keys, cells: list[CellState], with_raw: bool) -> Iterator[tuple[str, Source]]:

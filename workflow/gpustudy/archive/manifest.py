@@ -51,6 +51,12 @@ class Manifest:
         sums = {name: member.sha256 for name, member in self.members.items() if name not in TOP_MEMBERS}
         return hashlib.sha256(canonical_json(sums).encode()).hexdigest()[:KEY_HEX_DIGITS]
 
+    @property
+    def crafted(self) -> tuple[str, ...]:
+        """The cells in it that were made up for a test or an example; what is wrongly written there counts as none."""
+        named = self.about.get("crafted_cells")
+        return tuple(str(cell) for cell in named) if isinstance(named, list) else ()
+
     def as_json(self) -> dict[str, Any]:
         """Return the content of manifest.json."""
         members = {name: {"bytes": member.size, "sha256": member.sha256} for name, member in self.members.items()}

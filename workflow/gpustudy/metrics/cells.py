@@ -12,6 +12,8 @@ from gpustudy.base.status import Status
 Row = dict[str, Any]
 
 MEASURED = "measured"
+CRAFTED = "crafted"
+"""Origin of everything made from raw files whose provenance calls them so: tests and examples, never a measurement."""
 LEVEL = 0.95
 """Confidence level of every interval."""
 

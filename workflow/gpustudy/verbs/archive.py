@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +104,7 @@ def _export(arguments: argparse.Namespace) -> int:
     ]
     with_raw = arguments.with_ == "raw"
     done = export_archive(seen, keys, arguments.file, cells, with_raw=with_raw, licence=arguments.licence)
+    _tell_crafted(done.crafted)
     if arguments.json:
         print_json(done.__dict__ | {"file": arguments.file})
     else:
@@ -124,6 +126,7 @@ def _import(arguments: argparse.Namespace) -> int:
         if not arguments.dry_run:
             _claim(effective, found)
             land(effective, archive, contents, found, replace=arguments.replace)
+    _tell_crafted(contents.manifest.crafted)
     if arguments.json:
         print_json([_arrival_json(arrival) for arrival in found])
         return 0
@@ -200,6 +203,7 @@ def _list_archive(arguments: argparse.Namespace) -> int:
         contents = check_archive(archive)
         found = arrivals(effective_of(arguments), contents)
     identity, about = contents.manifest.identity, contents.manifest.about
+    _tell_crafted(contents.manifest.crafted)
     if arguments.json:
         print_json({**about, "archive": identity, "stages": [_arrival_json(arrival) for arrival in found]})
         return 0
@@ -231,6 +235,16 @@ def _contents(place: str) -> Contents:
 
     with local_archive(place) as path, open_archive(path) as archive:
         return check_archive(archive)
+
+
+def _tell_crafted(cells: Sequence[str]) -> None:
+    """Say which cells of an archive nobody measured."""
+    if cells:
+        others = f" and {len(cells) - 1} more" if len(cells) > 1 else ""
+        print(
+            f"CRAFTED DATA: {cells[0]}{others} were made up, not measured; all that shows them says so.",
+            file=sys.stderr,
+        )
 
 
 def _arrival_json(arrival: Arrival) -> dict[str, Any]:
