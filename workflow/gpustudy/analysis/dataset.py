@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from gpustudy.analysis.cellrows import CellRows
 from gpustudy.base.digests import file_sha256
 from gpustudy.base.errors import UserError
 from gpustudy.metrics import schemas
@@ -86,8 +87,12 @@ class Dataset:
     @cached_property
     def quantities(self) -> pd.DataFrame:
         """The table cells of all stages of all cells."""
-        tables = [self._frame(stage, "cells") for stage in self._stages()]
-        return pd.concat(tables, ignore_index=True) if tables else _empty("cells")
+        return _joined([part for stage in self._stages() for part in self._parts(stage, "cells")], "cells")
+
+    @cached_property
+    def cell_rows(self) -> CellRows:
+        """The rows of ``quantities`` that have a value, by what they are."""
+        return CellRows(self.quantities)
 
     @cached_property
     def class_time(self) -> pd.DataFrame:
@@ -161,11 +166,12 @@ class Dataset:
 
     def _frame(self, stage_name: str, table: str) -> pd.DataFrame:
         """Return ``table`` of all cells whose stage is done, with the names of the survey's cells."""
-        frames = [
-            schemas.read_table(path, table).to_pandas().assign(gpu=cell.gpu, config=cell.config, repeat=cell.repeat)
-            for cell, path in self._files(stage_name, table)
-        ]
-        return pd.concat(frames, ignore_index=True) if frames else _empty(table)
+        return _joined(list(self._parts(stage_name, table)), table)
+
+    def _parts(self, stage_name: str, table: str) -> Iterator[pa.Table]:
+        """Yield ``table`` of each cell whose stage is done, texts as dictionaries, named as the survey names it."""
+        for cell, path in self._files(stage_name, table):
+            yield _named(_encoded(schemas.read_table(path, table)), cell)
 
 
 def stage_word(cell: CellState, stage: str) -> str:
@@ -208,8 +214,35 @@ def _by_repeat(rows: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
         yield int(repeat), rows[rows["repeat"] == repeat]
 
 
-def _empty(table: str) -> pd.DataFrame:
-    frame: pd.DataFrame = schemas.arrow_schema(table).empty_table().to_pandas()
+def _encoded(table: pa.Table) -> pa.Table:
+    """Return ``table`` with its columns of text as dictionaries: a million rows then hold each text once."""
+    import pyarrow as pa
+
+    for position, field in enumerate(table.schema):
+        if pa.types.is_string(field.type):
+            table = table.set_column(position, field.name, table.column(position).dictionary_encode())
+    return table.replace_schema_metadata(None)
+
+
+def _named(table: pa.Table, cell: CellState) -> pa.Table:
+    """Return ``table`` under the names of ``cell``: an imported file keeps those of the study it came from."""
+    import pyarrow as pa
+
+    count = len(table)
+    codes = pa.array([0] * count, type=pa.int32())
+    for name, text in (("gpu", cell.gpu), ("config", cell.config)):
+        column = pa.DictionaryArray.from_arrays(codes, pa.array([text]))
+        table = table.set_column(table.schema.get_field_index(name), name, column)
+    repeats = pa.array([cell.repeat] * count, type=pa.int32())
+    return table.set_column(table.schema.get_field_index("repeat"), "repeat", repeats)
+
+
+def _joined(parts: list[pa.Table], table: str) -> pd.DataFrame:
+    """Return the rows of all parts as one frame, texts as categories."""
+    import pyarrow as pa
+
+    whole = pa.concat_tables(parts) if parts else _encoded(schemas.arrow_schema(table).empty_table())
+    frame: pd.DataFrame = whole.unify_dictionaries().to_pandas()
     return frame
 
 

@@ -34,6 +34,8 @@ _BOOTSTRAP_SEED = 20260101
 """Fixed, so that equal data give equal bytes."""
 
 FASTER, SLOWER, SAME, AMBIGUOUS = "FASTER", "SLOWER", "SAME", "AMBIGUOUS"
+MORE, LESS = "MORE", "LESS"
+"""Verdicts on ratios of quantities that are no times."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,15 @@ def mean_over_repeats(values: Sequence[float]) -> Estimate:
     return Estimate(mean, mean - half, mean + half, count, T_INTERVAL)
 
 
+def positive_mean_over_repeats(values: Sequence[float]) -> Estimate:
+    """Return the geometric mean of one positive value per repeat, with the t interval of the logarithms.
+
+    Raises:
+        ValueError: no values, or one that is not positive.
+    """
+    return _exponentiated(mean_over_repeats([math.log(value) for value in values]), LOG_T_INTERVAL)
+
+
 def summarise_steps(steps_by_repeat: Mapping[int, Sequence[float]]) -> Estimate:
     """Return the geometric mean over repeats of the median over steps.
 
@@ -89,7 +100,7 @@ def summarise_steps(steps_by_repeat: Mapping[int, Sequence[float]]) -> Estimate:
     """
     medians = [median(steps) for steps in steps_by_repeat.values()]
     if len(medians) != 1:
-        return _exponentiated(mean_over_repeats([math.log(value) for value in medians]), LOG_T_INTERVAL)
+        return positive_mean_over_repeats(medians)
     (steps,) = steps_by_repeat.values()
     if len(steps) == 1:
         return mean_over_repeats(medians)
@@ -115,16 +126,25 @@ def bootstrap_median(values: Sequence[float]) -> tuple[float, float]:
 def speedup(baseline: Mapping[int, float], config: Mapping[int, float]) -> Estimate | None:
     """Return baseline / config of one time per repeat: the geometric mean of the pairs with equal repeat.
 
+    Returns:
+        The estimate, above 1 where ``config`` takes less time; None when no repeat has both.
+    """
+    return ratio_over_repeats(baseline, config)
+
+
+def ratio_over_repeats(numerator: Mapping[int, float], denominator: Mapping[int, float]) -> Estimate | None:
+    """Return numerator / denominator of one positive value per repeat: the geometric mean of the pairs.
+
     Pairing takes out what a repeat's seed does to both. The interval is that of the mean log ratio, exponentiated,
     so that a / b and b / a give reciprocal answers.
 
     Returns:
-        The estimate, above 1 where ``config`` takes less time; None when no repeat has both.
+        None when no repeat has both, or where a value is not positive: it has no logarithm.
     """
-    pairs = sorted(set(baseline) & set(config))
-    if not pairs:
+    pairs = sorted(set(numerator) & set(denominator))
+    if not pairs or min(min(numerator[repeat], denominator[repeat]) for repeat in pairs) <= 0:
         return None
-    logs = mean_over_repeats([math.log(baseline[repeat] / config[repeat]) for repeat in pairs])
+    logs = mean_over_repeats([math.log(numerator[repeat] / denominator[repeat]) for repeat in pairs])
     return _exponentiated(logs, PAIRED_T_INTERVAL)
 
 
@@ -150,6 +170,11 @@ def verdict(ratio: Estimate, noise_floor: float = NOISE_FLOOR) -> str:
     if ratio.high < 1 / upper:
         return SLOWER
     return SAME if ratio.low >= 1 / upper and ratio.high <= upper else AMBIGUOUS
+
+
+def change(ratio: Estimate, noise_floor: float = NOISE_FLOOR) -> str:
+    """Say what a ratio to baseline shows: MORE, LESS, SAME or AMBIGUOUS, by the rule of ``verdict``."""
+    return {FASTER: MORE, SLOWER: LESS}.get(found := verdict(ratio, noise_floor), found)
 
 
 def _t_quantile(freedom: int) -> float:

@@ -111,7 +111,7 @@ METRICS_SOURCES: dict[str, tuple[str, ...]] = {
     ),
 }
 
-ANALYSIS_SOURCES = ("analysis/**/*", "study/*.py", "base/*.py")
+ANALYSIS_SOURCES = ("analysis/**/*", "study/*.py", "study/peaks.yaml", "base/*.py")
 
 
 @cache
