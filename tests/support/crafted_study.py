@@ -24,8 +24,8 @@ from typing import Any
 
 from gpustudy.base.atomic import write_json, write_text
 from gpustudy.base.digests import file_sha256
-from gpustudy.base.status import STATUS_FILE, Status, write_status
-from gpustudy.metrics.cells import Row, cell_row
+from gpustudy.base.status import STATUS_FILE, Status, read_status, write_status
+from gpustudy.metrics.cells import Row, cell_row, seconds_row
 from gpustudy.metrics.census import census_rows
 from gpustudy.metrics.launches import Launches
 from gpustudy.metrics.layouts import layout_tables
@@ -154,6 +154,7 @@ def _craft_stage(effective: Effective, keys: Keys, cell: Cell, stage: str, truth
         _set_values(out, identity, truth, stage)
     else:
         rows = {"census": _census, "counters": _counters, "quality": _quality}[stage](raw, out, identity, truth)
+        rows = [*rows, seconds_row(read_status(raw))]
         _write_cells(out, rows, identity, truth, stage)
     write_json(out / METRICS_FILE, _manifest(raw, out, stage, key, metrics_key, cell, truth, null_control))
 

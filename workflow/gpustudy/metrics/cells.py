@@ -29,6 +29,7 @@ class Quantity(NamedTuple):
 
 QUANTITIES = {
     "outcome": Quantity("", "the stage is not done: state says why; no value"),
+    "stage_s": Quantity("s", "wall time of the whole stage: start, warm-up, measuring, profiling"),
     # train
     "step_s": Quantity("s", "time of an optimiser step, no profiler attached"),
     "data_wait_s": Quantity("s", "part of a step spent waiting for the loader"),
@@ -97,6 +98,11 @@ def outcome_row(status: Status) -> Row:
     """Return the row of a stage that is not done: no value, its state with the reason."""
     state = f"{status.state}({status.reason})" if status.reason else status.state
     return cell_row(status.stage, "outcome", None, state=state)
+
+
+def seconds_row(status: Status) -> Row:
+    """Return the row of the wall time that a stage took, as its status file tells it."""
+    return cell_row(status.stage, "stage_s", status.seconds)
 
 
 def median_row(stage: str, quantity: str, values: Sequence[float], **more: Any) -> Row:

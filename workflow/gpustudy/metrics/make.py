@@ -13,7 +13,7 @@ from gpustudy.base.atomic import atomic_directory, write_json
 from gpustudy.base.digests import file_sha256
 from gpustudy.base.errors import UserError
 from gpustudy.base.status import STATUS_FILE, Status, read_status
-from gpustudy.metrics.cells import CRAFTED, Row, outcome_row
+from gpustudy.metrics.cells import CRAFTED, Row, outcome_row, seconds_row
 from gpustudy.metrics.schemas import Identity, write_table
 
 METRICS_FILE = "metrics.json"
@@ -48,8 +48,7 @@ def make_metrics(raw: Path, out: Path, metrics_key: str) -> None:
     identity = read_identity(raw, status)
     with atomic_directory(out) as directory:
         rows = _stage_tables(status.stage)(raw, directory, identity) if status.state == "done" else []
-        if status.state != "done":
-            rows.append(outcome_row(status))
+        rows.append(seconds_row(status) if status.state == "done" else outcome_row(status))
         if _provenance(raw).get("origin") == CRAFTED:  # whatever made them, they cannot become measured here
             rows = [row | {"origin": CRAFTED} for row in rows]
         write_table(directory / _CELLS, "cells", rows, identity)

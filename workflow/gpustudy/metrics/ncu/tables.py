@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -96,15 +96,24 @@ class Tables:
             raise UserError(f"{source.path} holds no launches: check ncu's log.")
         return collected
 
-    def finish(self, phases: Callable[[Collected], list[str]]) -> dict[str, int]:
-        """Write counters and priority; return the rows of each table."""
+    def finish(
+        self,
+        phases: Callable[[Collected], list[str]],
+        weights: Callable[[Collected], list[float]] | None = None,
+    ) -> dict[str, int]:
+        """Write counters and priority; return the rows of each table.
+
+        Args:
+            phases: gives the phase of each launch of a report.
+            weights: gives the launches of a step that each stands for; None: each for itself.
+        """
         counters: dict[str, list[Any]] = {}
         for collected in self._collected:
             for name, column in _counter_columns(collected, self._catalogue, phases(collected)).items():
                 counters.setdefault(name, []).extend(column)
         extra = self._catalogue.columns()
         rows = {"counters": write_table(self._out / TABLE_FILES["counters"], "counters", counters, extra=extra)}
-        priorities = [row for collected in self._collected for row in _priority_rows(collected)]
+        priorities = [row for collected in self._collected for row in _priority_rows(collected, weights)]
         rows["priority"] = write_table(self._out / TABLE_FILES["priority"], "priority", priorities)
         return rows | {"counter_values": self._values.rows, "rules": self._rules.rows}
 
@@ -154,7 +163,9 @@ def counters_tables(raw: Path, out: Path, identity: Identity) -> list[Row]:
             collected = tables.add(open_source(path), lambda launch: identity, None)
             suffix = path.stem.removeprefix("report").replace("-", "_cache_")
             rows += _cell_rows(collected, catalogue, strata, suffix)
-        tables.finish(lambda collected: strata.phases(collected.launches))
+        tables.finish(
+            lambda collected: strata.phases(collected.launches), lambda collected: strata.weights(collected.launches)
+        )
     return rows
 
 
@@ -238,11 +249,14 @@ def _estimate(
     )
 
 
-def _priority_rows(collected: Collected) -> list[dict[str, Any]]:
+def _priority_rows(collected: Collected, weights: Callable[[Collected], list[float]] | None) -> list[dict[str, Any]]:
     shared = collected.identity._asdict() | {"report": collected.report, "ncu_version": collected.ncu_version}
+    estimates = collected.estimates
+    if weights is not None:
+        estimates = [replace(one, weight=weight) for one, weight in zip(estimates, weights(collected), strict=True)]
     return [
         shared | {"name": str(name), "class": classify(str(name))} | vars(score)
-        for name, score in scores(collected.estimates).items()
+        for name, score in scores(estimates).items()
     ]
 
 
