@@ -54,6 +54,7 @@ def gpu_panels(
     row_in: float = style.ROW_IN,
     plot_in: float | None = None,
     legend_in: float = 0.0,
+    word: Callable[[Group], str] | None = None,
 ) -> tuple[Figure, list[Panel]]:
     """Lay out a figure with a panel for each gpu and a row for each config.
 
@@ -70,6 +71,7 @@ def gpu_panels(
         row_in: height of one row, in inches.
         plot_in: height of a panel that is a plot of its own kind: it gets no rows. None for rows.
         legend_in: height of a legend below the panels, in inches.
+        word: says why a group has nothing to draw; the state of ``stage`` where it is None or says nothing.
 
     Returns:
         The figure and its panels that have data, top down.
@@ -77,7 +79,11 @@ def gpu_panels(
     from matplotlib.figure import Figure
 
     shown = [gpu for gpu in dataset.gpus if any(has_data(group) for group in dataset.groups(gpu))]
-    lines = bare_lines(dataset, stage, shown)
+
+    def why(group: Group) -> str:
+        return group.word(stage) or (word(group) if word else "") or "nothing to show"
+
+    lines = bare_lines(dataset, why, shown)
     heights = [(plot_in or len(dataset.groups(gpu)) * row_in) + _PANEL_EXTRA_IN for gpu in shown]
     heights += [strip_height(lines)] if lines else []
     figure = Figure(figsize=(width_in, sum(heights) + _FIGURE_EXTRA_IN + legend_in), layout="constrained")
@@ -89,20 +95,20 @@ def gpu_panels(
         panel = Panel(gpu, dataset.groups(gpu), axes, bars + 1 if bars > 1 else 1)
         axes[0].set_title(gpu)
         if plot_in is None:
-            _draw_rows(panel, stage, has_data)
+            _draw_rows(panel, why, has_data)
         panels.append(panel)
     if lines:
         draw_lines(figure.add_subplot(grid[-1, :]), lines)
     return figure, panels
 
 
-def bare_lines(dataset: Dataset, stage: str, shown: Sequence[str]) -> list[str]:
+def bare_lines(dataset: Dataset, why: Callable[[Group], str], shown: Sequence[str]) -> list[str]:
     """Return what stands below the panels: a line for each gpu that is not ``shown`` and each reason why."""
     lines = []
     for gpu in dataset.gpus:
         words: dict[str, list[str]] = {}
         for group in dataset.groups(gpu) if gpu not in shown else ():
-            words.setdefault(group.word(stage), []).append(group.config)
+            words.setdefault(why(group), []).append(group.config)
         for word, names in words.items():
             all_of_it = len(words) == 1 and len(names) > 1
             lines.append(f"{gpu}, {f'all {len(names)} configs' if all_of_it else ', '.join(names)}: {word}")
@@ -128,7 +134,7 @@ def mark_crafted(figure: Figure, dataset: Dataset) -> None:
         figure.suptitle(style.CRAFTED_BANNER, fontsize=7, fontweight="bold", color="#a00000")
 
 
-def _draw_rows(panel: Panel, stage: str, has_data: Callable[[Group], bool]) -> None:
+def _draw_rows(panel: Panel, why: Callable[[Group], str], has_data: Callable[[Group], bool]) -> None:
     """Give every config its row: name at the left, word where it has no data."""
     extent = panel.height
     positions = [y for y, _ in panel.rows()]
@@ -140,4 +146,4 @@ def _draw_rows(panel: Panel, stage: str, has_data: Callable[[Group], bool]) -> N
         axes.grid(axis="x")
         for y, group in panel.rows():
             if not has_data(group):
-                say(axes, y, group.word(stage) if column == 0 else "", extent)
+                say(axes, y, why(group) if column == 0 else "", extent)

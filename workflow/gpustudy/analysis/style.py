@@ -40,6 +40,9 @@ HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "oo", "++", "||||")
 LINES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (2, 2)), (0, (8, 2)))
 """Second mark of a line beside its colour."""
 
+MARKERS = ("D", "o", "^", "s", "v", "P")
+"""Second mark of a point beside its colour."""
+
 INK, QUIET, STRIP = "#1a1a1a", "#5c5c5c", "#ededed"
 """Text and marks; secondary text; the ground of a row that has nothing to show."""
 

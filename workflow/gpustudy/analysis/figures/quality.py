@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
     from gpustudy.analysis.dataset import Dataset
 
-MARKERS = ("D", "o", "^", "s", "v", "P")
-"""Mark of each series within a panel, beside its colour."""
-
 _ROW_IN = 0.27
 """Height of one row, in inches: room for the marks of three or four series."""
 
@@ -95,7 +92,7 @@ def _column(axes: Axes, dataset: Dataset, rows: pd.DataFrame, panel: panels.Pane
             if not measure.averages:
                 marks.points(axes, at, own["value"].tolist())
             elif not own.empty:
-                marker, colour = MARKERS[place % len(MARKERS)], style.COLOURS[place % len(style.COLOURS)]
+                marker, colour = style.MARKERS[place % len(style.MARKERS)], style.COLOURS[place % len(style.COLOURS)]
                 marks.interval(axes, at, estimate(own), marker, colour, _MARK_POINTS)
 
 
@@ -134,7 +131,7 @@ def _legend(figure: Figure, axes: Axes, labels: Sequence[str]) -> None:
         return
     for place, label in enumerate(labels):
         colour = style.COLOURS[place % len(style.COLOURS)]
-        axes.plot([], [], MARKERS[place % len(MARKERS)], color=colour, markersize=_MARK_POINTS, label=label)
+        axes.plot([], [], style.MARKERS[place % len(style.MARKERS)], color=colour, markersize=_MARK_POINTS, label=label)
     below = ScaledTranslation(0, -_LEGEND_BELOW_IN, figure.dpi_scale_trans)
     axes.legend(
         loc="upper center",

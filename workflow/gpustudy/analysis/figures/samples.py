@@ -37,7 +37,7 @@ def draw(dataset: Dataset) -> Figure:
         for gpu in shown
         for at in range(0, len(dataset.groups(gpu)), columns)
     ]
-    lines = panels.bare_lines(dataset, "quality", shown)
+    lines = panels.bare_lines(dataset, lambda group: group.word("quality"), shown)
     heights = [style.TEXT_IN / columns * aspect + _LABEL_IN for _ in tiles]
     heights += [panels.strip_height(lines)] if lines else []
     figure = Figure(figsize=(style.TEXT_IN, sum(heights) + _LABEL_IN), layout="constrained")

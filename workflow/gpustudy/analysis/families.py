@@ -1,0 +1,33 @@
+"""Kernel classes put together into the few kinds of work that a figure can tell apart, with one look everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+FAMILIES: Mapping[str, tuple[str, ...]] = {
+    "convolution": ("conv_forward", "conv_dgrad", "conv_wgrad", "conv_backward", "conv", "implicit_gemm"),
+    "matrix product, attention": ("gemm", "attention"),
+    "normalisation": ("normalisation",),
+    "elementwise, reduction": ("elementwise", "reduction", "fused"),
+    "layout, padding": ("layout", "padding"),
+    "copy, memset": ("copy", "memset"),
+    "upsampling": ("upsampling",),
+    "all other": ("optimiser", "random", "communication", "framework", "unclassified"),
+}
+"""Family -> its classes (metrics/kernel_classes.csv), in the order in which figures show them."""
+
+OTHER = "all other"
+
+_FAMILY_OF = {name: family for family, names in FAMILIES.items() for name in names}
+
+
+def family_of(kernel_class: str) -> str:
+    """Return the family of a class; a class that no family names is among all others."""
+    return _FAMILY_OF.get(kernel_class, OTHER)
+
+
+def by_family(classes: pd.Series[str]) -> pd.Series[str]:
+    """Return the family of each class of a column."""
+    return classes.astype(object).map(family_of)
