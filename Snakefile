@@ -1,7 +1,7 @@
 """The study as a workflow: config -> cells -> train, census, quality -> tables -> figures, tables, report.
 
 snakemake --cores all                 everything that this machine can measure, and all figures
-snakemake --cores all --config site=NAME   the same, seen from another site
+snakemake --profile NAME              the same at a site: expanse, stampede3, stampede3-node, jetstream2
 snakemake --cores all -- cpu          the cells of one gpu
 snakemake --cores all -- step_time    one figure, with the cells it needs
 snakemake -n --cores all              what would run; 'gpustudy plan' also says why
@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(workflow.basedir) / "workflow"))
 
 from gpustudy.launch.parse import begin
 
-plan = begin(workflow, config)
+plan, site = begin(workflow, config)
 
 
 configfile: "config.yaml"

@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "data": {"gpustudy.base", "gpustudy.data", "numpy", "scipy", "nibabel", "nilearn"},
     "medddpm": {"gpustudy.base", "gpustudy.medddpm", "numpy", "torch"},
     "cell": {"gpustudy.base", "gpustudy.cell", "gpustudy.medddpm", "numpy", "torch"},
-    "launch": {"gpustudy.base", "gpustudy.study", "gpustudy.launch", "spython"},
+    "launch": {"gpustudy.base", "gpustudy.study", "gpustudy.launch", "snakemake.cli", "spython", "pydantic"},
     "metrics": {
         "gpustudy.base",
         "gpustudy.metrics",

@@ -1,5 +1,6 @@
 # The stages of a cell. The key in the path says when a stage is current, so every input is ancient().
 # A gpu that this site does not list matches no rule here: foreign cells are never attempted.
+# The stages of a cell are a chain in one group: Slurm runs them in one job, on one GPU, one after the other.
 
 
 rule run_train:
@@ -12,9 +13,14 @@ rule run_train:
     wildcard_constraints:
         gpu=plan.patterns["runnable"],
     priority: plan.priority
+    retries: site.retries
+    group:
+        "{gpu}-{config}-r{repeat}"
     conda:
         "../../envs/host.yaml"
-    threads: plan.cores("train")
+    threads: site.threads("train")
+    resources:
+        **site.resources("train"),
     shell:
         "python -m gpustudy stage train {wildcards.gpu}/{wildcards.config}/r{wildcards.repeat}"
         " --key {wildcards.key} 2>&1 | tee {log}"
@@ -31,9 +37,14 @@ rule run_census:
     wildcard_constraints:
         gpu=plan.patterns["runnable"],
     priority: plan.priority
+    retries: site.retries
+    group:
+        "{gpu}-{config}-r{repeat}"
     conda:
         "../../envs/host.yaml"
-    threads: plan.cores("census")
+    threads: site.threads("census")
+    resources:
+        **site.resources("census"),
     shell:
         "python -m gpustudy stage census {wildcards.gpu}/{wildcards.config}/r{wildcards.repeat}"
         " --key {wildcards.key} 2>&1 | tee {log}"
@@ -50,9 +61,14 @@ rule run_counters:
     wildcard_constraints:
         gpu=plan.patterns["runnable"],
     priority: plan.priority
+    retries: site.retries
+    group:
+        "{gpu}-{config}-r{repeat}"
     conda:
         "../../envs/host.yaml"
-    threads: plan.cores("counters")
+    threads: site.threads("counters")
+    resources:
+        **site.resources("counters"),
     shell:
         "python -m gpustudy stage counters {wildcards.gpu}/{wildcards.config}/r{wildcards.repeat}"
         " --key {wildcards.key} 2>&1 | tee {log}"
@@ -68,9 +84,14 @@ rule run_quality:
         "results/logs/cells/{gpu}/{config}/r{repeat}/quality-{key}.log",
     wildcard_constraints:
         gpu=plan.patterns["runnable"],
+    retries: site.retries
+    group:
+        "{gpu}-{config}-r{repeat}"
     conda:
         "../../envs/host.yaml"
-    threads: plan.cores("quality")
+    threads: site.threads("quality")
+    resources:
+        **site.resources("quality"),
     shell:
         "python -m gpustudy stage quality {wildcards.gpu}/{wildcards.config}/r{wildcards.repeat}"
         " --key {wildcards.key} 2>&1 | tee {log}"

@@ -6,6 +6,7 @@ rule prepare_data:
         "results/data/{name}-{key}/manifest.json",
     log:
         "results/logs/data/{name}-{key}.log",
+    localrule: True
     conda:
         "../../envs/host.yaml"
     shell:

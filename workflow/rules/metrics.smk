@@ -1,4 +1,5 @@
-# Raw files -> typed tables, wherever the raw files are: any site can do it.
+# Raw files -> typed tables, wherever the raw files are: any site can do it. Under Slurm too this runs
+# where Snakemake runs: minutes of light work, outside the groups that hold a GPU.
 
 
 rule make_metrics:
@@ -8,6 +9,7 @@ rule make_metrics:
         "results/metrics/{gpu}/{config}/r{repeat}/{stage}-{key}/metrics.json",
     log:
         "results/logs/metrics/{gpu}/{config}/r{repeat}/{stage}-{key}.log",
+    localrule: True
     conda:
         "../../envs/host.yaml"
     shell:

@@ -30,6 +30,7 @@ for figure_name in plan.figure_names:
             marker=touch(plan.markers[figure_name]),
         log:
             f"results/logs/figures/{figure_name}.log",
+        localrule: True
         conda:
             "../../envs/host.yaml"
         params:
@@ -63,6 +64,7 @@ for table_name in plan.table_names:
             marker=touch(plan.markers[table_name]),
         log:
             f"results/logs/tables/{table_name}.log",
+        localrule: True
         conda:
             "../../envs/host.yaml"
         params:
@@ -86,6 +88,7 @@ rule write_report:
         marker=touch(plan.markers["report"]),
     log:
         "results/logs/report.log",
+    localrule: True
     conda:
         "../../envs/host.yaml"
     shell:

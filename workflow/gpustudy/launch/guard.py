@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Sequence
@@ -11,11 +12,17 @@ from collections.abc import Sequence
 from gpustudy.base.errors import UserError
 
 MAIN_PID = "GPUSTUDY_MAIN_PID"
-"""Environment variable with the process id of the Snakemake that started this job."""
+"""Environment variable with process id and host of the Snakemake that started this job, as ``PID@HOST``. In a job of
+Slurm that is the Snakemake inside the job; one that came from another host with the environment says nothing here."""
 
 _POLL_S = 0.1
 _GRACE_S = 5.0
 """Seconds between SIGTERM and SIGKILL."""
+
+
+def announce_workflow() -> None:
+    """Tell the jobs that this process starts that it is their workflow."""
+    os.environ[MAIN_PID] = f"{os.getpid()}@{socket.gethostname()}"
 
 
 def require_workflow() -> None:
@@ -24,8 +31,8 @@ def require_workflow() -> None:
     Raises:
         UserError: it is gone.
     """
-    main_pid = int(os.environ.get(MAIN_PID, "0"))
-    if main_pid and not _is_alive(main_pid):
+    pid, _, host = os.environ.get(MAIN_PID, "").partition("@")
+    if pid.isdigit() and host == socket.gethostname() and not _is_alive(int(pid)):
         raise UserError("the workflow that started this stage is gone: start it again.")
 
 

@@ -12,7 +12,9 @@ from typing import Any, Protocol
 
 from gpustudy.base.canonical import canonical_json
 from gpustudy.base.errors import EXIT_USER_ERROR, UserError
-from gpustudy.launch.guard import MAIN_PID
+from gpustudy.launch.dispatch import check_call, check_run, put_wrappers_first, read_call
+from gpustudy.launch.guard import announce_workflow
+from gpustudy.launch.requests import Requests
 from gpustudy.launch.run_lock import hold_run_lock
 from gpustudy.study.load import CONFIG_FILE, EFFECTIVE_CONFIG, RESULTS, ROOT, Effective, effective, overlay, read_yaml
 from gpustudy.study.mistakes import COMMAND_LINE, Layer
@@ -23,6 +25,9 @@ _NO_RUN = re.compile(
     r"|unlock|cleanup-.*|touch|archive|generate-unit-tests|delete-.*|help|version)"
 )
 """Options with which Snakemake runs no job."""
+
+_DRY_RUN = re.compile(r"-[A-Za-z]*n[A-Za-z]*|--dry-?run")
+"""Options with which Snakemake plans jobs and runs none."""
 
 _ALL_JOBS = re.compile(
     r"--(lint|list.*|summary|detailed-summary|report.*|dag|rulegraph|filegraph|d3dag|archive|generate-unit-tests"
@@ -38,18 +43,22 @@ class SnakemakeWorkflow(Protocol):
     overwrite_configfiles: Sequence[Path]
 
 
-def begin(workflow: SnakemakeWorkflow, config: Mapping[str, Any]) -> Workplan:
-    """Check the config and return the work plan; end the process with one sentence on a user's mistake.
+def begin(workflow: SnakemakeWorkflow, config: Mapping[str, Any]) -> tuple[Workplan, Requests]:
+    """Check the config and this call; end the process with one sentence on a user's mistake.
 
     Args:
         workflow: Snakemake's workflow object.
         config: what ``--configfile``, ``--config`` and the profile laid over ``config.yaml``.
+
+    Returns:
+        What there is to do, and what it asks of the site.
     """
     _set_environment_of_jobs()
     try:
         seen = _effective(workflow, config)
-        plan = Workplan(seen, whole=_concerns_all_jobs(sys.argv[1:]))
-        if workflow.is_main_process:
+        plan, requests = Workplan(seen, whole=_concerns_all_jobs(sys.argv[1:])), Requests(seen)
+        if workflow.is_main_process:  # a job that Slurm has started was checked before it was submitted
+            _check_call(seen, plan, requests, sys.argv[1:])
             _claim_folder(sys.argv[1:])
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -58,13 +67,26 @@ def begin(workflow: SnakemakeWorkflow, config: Mapping[str, Any]) -> Workplan:
         place = error.filename or "a file"
         print(f"error: {place}: {error.strerror or error}; mend that and run again.", file=sys.stderr)
         raise SystemExit(EXIT_USER_ERROR) from None
+    if seen.study.sites[seen.site].executor == "slurm":
+        put_wrappers_first()
     os.environ[EFFECTIVE_CONFIG] = canonical_json({**seen.study.model_dump(mode="json"), "site": seen.site})
     if workflow.is_main_process:
         words = sys.argv[1:]
         is_asked = any(_NO_RUN.fullmatch(word) for word in words) or set(words) & set(plan.foreign_gpus)
         for note in [*plan.damaged_notes(), *(plan.foreign_notes() if is_asked else plan.foreign_summary())]:
             print(note, file=sys.stderr)
-    return plan
+    return plan, requests
+
+
+def _check_call(seen: Effective, plan: Workplan, requests: Requests, arguments: Sequence[str]) -> None:
+    """Refuse a call that would plan or run jobs which this site, executor or run cannot take."""
+    quiet = [argument for argument in arguments if _NO_RUN.fullmatch(argument)]
+    if not all(_DRY_RUN.fullmatch(argument) for argument in quiet):
+        return
+    call = read_call(arguments)
+    if call is not None:
+        check_call(seen, call)
+        check_run(seen, requests, plan.survey, call, submits=not quiet)
 
 
 def _concerns_all_jobs(arguments: Sequence[str]) -> bool:
@@ -76,7 +98,7 @@ def _set_environment_of_jobs() -> None:
     """Let jobs run this checkout's package with this Python, whatever else is installed or first on PATH."""
     os.environ["PYTHONPATH"] = str(ROOT / "workflow")
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    os.environ[MAIN_PID] = str(os.getpid())
+    announce_workflow()
 
 
 def _effective(workflow: SnakemakeWorkflow, config: Mapping[str, Any]) -> Effective:

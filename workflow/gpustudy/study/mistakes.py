@@ -21,19 +21,20 @@ COMMAND_LINE = Path("--config")
 """Stands for a file where a mistake came from Snakemake's command line or a profile."""
 
 
-def user_error(error: ValidationError, layers: Sequence[Layer]) -> UserError:
+def user_error(error: ValidationError, layers: Sequence[Layer], model: type[BaseModel] = Study) -> UserError:
     """Return the first mistake that ``error`` holds as one sentence.
 
     Args:
         error: what pydantic found.
         layers: the config files, lowest first; the sentence names the topmost one that holds the path.
+        model: of the whole file, for the keys that it may hold.
     """
     first = min(error.errors(), key=lambda found: (found["type"] != "extra_forbidden", len(found["loc"])))
     location = _without_tags(first["loc"])
     file = file_of(location, layers)
     path = dotted(location)
     if first["type"] == "extra_forbidden":
-        known = _known_keys(location[:-1])
+        known = _known_keys(model, location[:-1])
         return UserError(f"{file}: unknown key '{path}': {nearest(str(location[-1]), known)}")
     if first["type"] == "missing":
         return UserError(f"{file}: key '{path}' is missing: add it (see config.yaml for what it means).")
@@ -76,9 +77,9 @@ def _without_tags(location: Location) -> Location:
     return tuple(part for part in location if part != "[key]")
 
 
-def _known_keys(location: Location) -> set[str]:
-    """Return the keys that the section at ``location`` may hold."""
-    annotations: list[Any] = [Study]
+def _known_keys(model: type[BaseModel], location: Location) -> set[str]:
+    """Return the keys that the section at ``location`` of a file of ``model`` may hold."""
+    annotations: list[Any] = [model]
     for part in location:
         annotations = [inner for annotation in annotations for inner in _inside(annotation, part)]
     return {field for annotation in annotations for model in _models(annotation) for field in model.model_fields}

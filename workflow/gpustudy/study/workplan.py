@@ -15,14 +15,11 @@ from gpustudy.analysis.names import FIGURES, TABLES
 from gpustudy.base.canonical import KEY_HEX_DIGITS, key_of
 from gpustudy.base.errors import UserError
 from gpustudy.base.status import STATUS_FILE
-from gpustudy.study.cells import MEASURING_STAGES, PREVIOUS, Cell, Keys
+from gpustudy.study.cells import PREVIOUS, Cell, Keys
 from gpustudy.study.load import CONFIG_FILE, Effective
 from gpustudy.study.paths import CELLS, METRICS, METRICS_FILE, cell_folder, data_directory, marker
 from gpustudy.study.products import markers
 from gpustudy.study.states import DAMAGED, CellState, StageState, Survey, survey
-
-_ALL_CORES = 10_000
-"""More than any machine has: Snakemake cuts a job's threads to the cores of the run."""
 
 DATA_FILE = "manifest.json"
 
@@ -109,11 +106,6 @@ class Workplan:
     def raw_of_metrics(self, wildcards: Wildcards) -> str:
         """Return the raw status file that the tables of one stage of one cell are made from."""
         return self._raw(_cell(wildcards), wildcards.stage)
-
-    def cores(self, stage: str) -> Callable[[Wildcards], int]:
-        """Return the function that gives a stage's cores: on the cpu all of them where it measures, to be alone."""
-        takes_all = stage in MEASURING_STAGES
-        return lambda wildcards: _ALL_CORES if takes_all and self.study.gpus[wildcards.gpu].device == "cpu" else 1
 
     def priority(self, wildcards: Wildcards) -> int:
         """Return a cell's priority: repeats are interleaved over configs, so that drift hits all alike."""

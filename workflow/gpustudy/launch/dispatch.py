@@ -1,0 +1,123 @@
+"""Whether this call of Snakemake may run jobs at the site: its executor, its profile, its account, its limits.
+
+Snakemake says nothing of its executor to a Snakefile, so its own parser reads the command line and the profile again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpustudy.base.errors import UserError
+from gpustudy.launch.own import require_account
+from gpustudy.launch.requests import Requests
+from gpustudy.study.cells import Cell
+from gpustudy.study.load import DEFAULT_SITE, ROOT, Effective
+from gpustudy.study.states import Survey
+
+WRAPPERS = ROOT / "workflow/profiles/bin"
+"""Wrappers of Slurm's programs that mend what Snakemake's plugin takes wrongly."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """What this call of Snakemake asked for, its profile included.
+
+    Attributes:
+        executor: name of Snakemake's executor.
+        profiles: the profiles as they were named, without those of Snakemake's environment variable.
+        limits: upper limits by resource.
+        targets: what is to be made; empty for everything.
+    """
+
+    executor: str
+    profiles: tuple[str, ...] = ()
+    limits: Mapping[str, int] = field(default_factory=dict)
+    targets: tuple[str, ...] = ()
+
+
+def read_call(arguments: Sequence[str]) -> Call | None:
+    """Return what ``arguments`` of Snakemake's command line ask for; None where this is no such command line."""
+    from snakemake.cli import parse_args
+
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            _, parsed = parse_args(list(arguments))
+    except SystemExit:
+        return None
+    limits = {name: resource.value for name, resource in parsed.resources.items() if isinstance(resource.value, int)}
+    return Call(parsed.executor or "local", tuple(parsed.profile or ()), limits, tuple(map(str, parsed.targets or ())))
+
+
+def check_call(effective: Effective, call: Call) -> None:
+    """Refuse a site that does not fit the executor, or is not the one that the profile is named after.
+
+    Raises:
+        UserError: naming both.
+    """
+    site = effective.site
+    for profile in call.profiles:
+        name = Path(profile).name
+        if name in effective.study.sites and name != site:
+            raise UserError(
+                f"profile '{profile}' chose site '{site}', not '{name}': another profile of that name was read than "
+                f"this checkout's, or --config names another site; run from {ROOT} without 'site=' on the command line."
+            )
+    wanted = effective.study.sites[site].executor
+    if wanted == call.executor:
+        return
+    if site == DEFAULT_SITE and not call.profiles:
+        others = ", ".join(name for name, other in effective.study.sites.items() if other.executor == call.executor)
+        raise UserError(
+            f"executor '{call.executor}' without a profile is for no site: site '{site}' runs with executor "
+            f"'{wanted}'; choose a profile of {others or 'your own'}."
+        )
+    hint = f"run 'snakemake --profile {site}'" if (ROOT / site / "config.yaml").exists() else "correct the profile"
+    raise UserError(
+        f"site '{site}' runs with executor '{wanted}', this call has executor '{call.executor}': {hint}; to look at "
+        f"the study from there, 'gpustudy plan --site {site}'."
+    )
+
+
+def check_run(effective: Effective, requests: Requests, seen: Survey, call: Call, submits: bool) -> None:
+    """Refuse a run whose cells ask for more than they are granted, or whose account is not known.
+
+    Args:
+        effective: the study as seen from the site.
+        requests: what its cells ask for.
+        seen: the states of all cells.
+        call: this call of Snakemake.
+        submits: False for a dry run, which needs no account.
+
+    Raises:
+        UserError: in one sentence.
+    """
+    waiting = list(_pending(seen, call.targets))
+    requests.check(waiting, call.limits)
+    if submits and waiting and effective.study.sites[effective.site].executor == "slurm":
+        require_account(effective.study, effective.site)
+
+
+def _pending(seen: Survey, targets: Sequence[str]) -> Iterable[tuple[Cell, list[str]]]:
+    """Yield the cells that would run here, each with its stages that are not current.
+
+    Targets other than gpus and configs, such as figures, may need any cell.
+    """
+    here = seen.study.sites[seen.site].gpus
+    names_cells = bool(targets) and all(name in seen.study.gpus or name in seen.study.configs for name in targets)
+    for state in seen.cells:
+        if names_cells and not {state.gpu, state.config} & set(targets):
+            continue
+        stages = [stage.stage for stage in state.stages if stage.raw is None and stage.metrics is None]
+        if state.gpu in here and stages:
+            yield state.cell, stages
+
+
+def put_wrappers_first() -> None:
+    """Let this process find the wrappers of Slurm's programs before the programs themselves."""
+    if WRAPPERS.is_dir():
+        os.environ["PATH"] = os.pathsep.join([str(WRAPPERS), os.environ.get("PATH", os.defpath)])
