@@ -18,7 +18,7 @@ from gpustudy.metrics.ncu.evaluate import ABSENT, HAS_VALUE, NOT_COLLECTED, Eval
 from gpustudy.metrics.ncu.totals import STAGE, total_rows
 from gpustudy.metrics.priority import Estimate, scores
 from gpustudy.metrics.schemas import Identity, write_table
-from tests.support.crafted_kernels import STALLS, Device, Kernel
+from tests.support.crafted_kernels import STALLS, Device, Kernel, launches_of
 
 FIRST_LAUNCHES = 10
 """Launches of scope ``first_n`` here: a crafted step has fewer than the hundred of a real one."""
@@ -32,7 +32,7 @@ Values = dict[str, float]
 def counter_tables(out: Path, identity: Identity, device: Device, kernels: Sequence[Kernel]) -> list[Row]:
     """Write counters, counter_values, rules and priority into ``out`` and return the rows of the cells table."""
     catalogue = load_catalogue()
-    launches = [kernel for kernel in kernels if kernel.phase != "data" for _ in range(kernel.launches)]
+    launches = [kernel for kernel in launches_of(kernels) if kernel.phase != "data"]
     quantities = [_quantities(kernel, device) for kernel in launches]
     evaluated = _evaluated(quantities, catalogue.quantities, device)
     classes = [kernel.kernel_class for kernel in launches]

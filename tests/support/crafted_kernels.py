@@ -7,7 +7,7 @@ in which kernels a step has and how long they take.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from gpustudy.metrics.classes import classify
@@ -198,6 +198,18 @@ def kernels_of(gpu: str, config: str) -> tuple[Kernel, ...]:
         found = (*slower, *_LAYOUT_KERNELS, *_REST)
     order = {"data": 0, "forward": 1, "backward": 2, "optimiser": 3}
     return tuple(sorted(found, key=lambda kernel: order[kernel.phase]))
+
+
+def launches_of(kernels: Sequence[Kernel]) -> list[Kernel]:
+    """Return every launch of a step in its order: within a phase the kernels take turns, as layer follows layer."""
+    phases = dict.fromkeys(kernel.phase for kernel in kernels)
+    return [
+        kernel
+        for phase in phases
+        for turn in range(max(kernel.launches for kernel in kernels if kernel.phase == phase))
+        for kernel in kernels
+        if kernel.phase == phase and turn < kernel.launches
+    ]
 
 
 def _on_tensor_cores(kernel: Kernel) -> Kernel:

@@ -38,7 +38,7 @@ from gpustudy.study.states import cell_state
 from tests.analysis.crafted import QUALITY, gradient_png
 from tests.support.checkout import REPOSITORY
 from tests.support.crafted_counters import counter_tables
-from tests.support.crafted_kernels import DEVICES, Kernel, kernels_of, step_s
+from tests.support.crafted_kernels import DEVICES, Kernel, kernels_of, launches_of, step_s
 
 CRAFTED = "crafted"
 CONFIGS = ("default", "baseline", "opt1", "opt2", "opt12")
@@ -221,10 +221,12 @@ def _write_layouts(raw: Path, cell: Cell) -> None:
         stream.write("".join(f"{json.dumps(record)}\n" for record in records).encode())
 
 
-def _told_kernels(identity: Identity, truth: Truth) -> list[tuple[Kernel, float]]:
-    """Return each kernel with the factor on its time."""
+def _told_kernels(identity: Identity, truth: Truth) -> list[Kernel]:
+    """Return the kernels with the times that the truth and the repeat give them."""
+    told = {name: factor for (gpu, config, name), factor in truth.class_time.items()
+            if (gpu, config) == (identity.gpu, identity.config)}  # fmt: skip
     return [
-        (kernel, _factor(identity) * truth.class_time.get((identity.gpu, identity.config, kernel.kernel_class), 1.0))
+        replace(kernel, us=kernel.us * _factor(identity) * told.get(kernel.kernel_class, 1.0))
         for kernel in kernels_of(identity.gpu, identity.config)
     ]
 
@@ -232,23 +234,23 @@ def _told_kernels(identity: Identity, truth: Truth) -> list[tuple[Kernel, float]
 def _census(raw: Path, out: Path, identity: Identity, truth: Truth) -> list[Row]:
     device = DEVICES.get(identity.gpu)
     slowness = device.slowness if device else 1.0
+    kernels = _told_kernels(identity, truth)
     rows: list[dict[str, Any]] = []
     steps: list[int] = []
     now = 0
     for step in range(CENSUS_STEPS):
         begin = now
-        for kernel, factor in _told_kernels(identity, truth):
-            for _ in range(kernel.launches):
-                duration = round(kernel.us * 1000 * slowness * factor)
-                rows.append(
-                    {"step": step, "phase": kernel.phase, "stream": _STREAM if device else None, "name": kernel.name,
-                     "class": kernel.kernel_class, "grid": [216, 1, 1] if device else None,
-                     "block": [256, 1, 1] if device else None, "registers_per_thread": 64 if device else None,
-                     "shared_memory_bytes": 0 if device else None, "start_ns": now, "duration_ns": duration,
-                     "operator": kernel.operator, "input_shapes": "[[1, 64, 32, 32, 32]]",
-                     "flops": kernel.flops or None}
-                )  # fmt: skip
-                now += duration + 2000
+        for kernel in launches_of(kernels):
+            duration = round(kernel.us * 1000 * slowness)
+            rows.append(
+                {"step": step, "phase": kernel.phase, "stream": _STREAM if device else None, "name": kernel.name,
+                 "class": kernel.kernel_class, "grid": [216, 1, 1] if device else None,
+                 "block": [256, 1, 1] if device else None, "registers_per_thread": 64 if device else None,
+                 "shared_memory_bytes": 0 if device else None, "start_ns": now, "duration_ns": duration,
+                 "operator": kernel.operator, "input_shapes": "[[1, 64, 32, 32, 32]]",
+                 "flops": kernel.flops or None}
+            )  # fmt: skip
+            now += duration + 2000
         steps.append(now - begin)
         now += 10_000
     columns = {name: [row[name] for row in rows] for name in rows[0]}
@@ -257,8 +259,7 @@ def _census(raw: Path, out: Path, identity: Identity, truth: Truth) -> list[Row]
 
 
 def _counters(raw: Path, out: Path, identity: Identity, truth: Truth) -> list[Row]:
-    kernels = [(replace(kernel, us=kernel.us * factor)) for kernel, factor in _told_kernels(identity, truth)]
-    return counter_tables(out, identity, DEVICES[identity.gpu], kernels)
+    return counter_tables(out, identity, DEVICES[identity.gpu], _told_kernels(identity, truth))
 
 
 def _quality(raw: Path, out: Path, identity: Identity, truth: Truth) -> list[Row]:
@@ -291,6 +292,13 @@ def _write_cells(out: Path, rows: list[Row], identity: Identity, truth: Truth, s
         if is_whole and place in told:
             row = row | {"value": told[place], "low": None, "high": None, "interval": None, "state": "done"}
         marked.append(row | {"origin": CRAFTED})
+    if stage == "counters":  # what the kernels do not give at all, such as a run that kept the caches
+        there = {(row["quantity"], row["scope"]) for row in rows}
+        marked += [
+            cell_row(stage, "profiled_launches", value, scope, quantity=quantity, unit="", origin=CRAFTED)
+            for (quantity, scope), value in told.items()
+            if (quantity, scope) not in there and scope.startswith(("total", "launch_", "first_n"))
+        ]
     write_table(out / "cells.parquet", "cells", marked, identity)
 
 
