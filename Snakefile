@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(workflow.basedir) / "workflow"))
 
-from gpustudy.launch.parse import begin
+from gpustudy.launch.parse import begin, on_error, on_start
 
 plan, site = begin(workflow, config)
 
@@ -44,11 +44,13 @@ include: "workflow/rules/metrics.smk"
 include: "workflow/rules/products.smk"
 
 
+onstart:
+    on_start(site)
+
+
 onsuccess:
     print(f"Report: {Path('results/report.html').resolve()}")
 
 
 onerror:
-    print(
-        "A job failed: its message stands above and in the named log. 'gpustudy plan' lists what is left to do."
-    )
+    on_error()

@@ -12,10 +12,12 @@ from typing import Any, Protocol
 
 from gpustudy.base.canonical import canonical_json
 from gpustudy.base.errors import EXIT_USER_ERROR, UserError
-from gpustudy.launch.dispatch import check_call, check_run, put_wrappers_first, read_call
+from gpustudy.launch.dispatch import Call, check_call, check_run, put_wrappers_first, read_call
 from gpustudy.launch.guard import announce_workflow
+from gpustudy.launch.kept import begin_run, put_all_back
 from gpustudy.launch.requests import Requests
 from gpustudy.launch.run_lock import hold_run_lock
+from gpustudy.launch.slurm_jobs import end_on_sigterm, guard_slurm_jobs
 from gpustudy.study.load import CONFIG_FILE, EFFECTIVE_CONFIG, RESULTS, ROOT, Effective, effective, overlay, read_yaml
 from gpustudy.study.mistakes import COMMAND_LINE, Layer
 from gpustudy.study.workplan import Workplan
@@ -54,12 +56,19 @@ def begin(workflow: SnakemakeWorkflow, config: Mapping[str, Any]) -> tuple[Workp
         What there is to do, and what it asks of the site.
     """
     _set_environment_of_jobs()
+    words = sys.argv[1:]
     try:
         seen = _effective(workflow, config)
-        plan, requests = Workplan(seen, whole=_concerns_all_jobs(sys.argv[1:])), Requests(seen)
-        if workflow.is_main_process:  # a job that Slurm has started was checked before it was submitted
-            _check_call(seen, plan, requests, sys.argv[1:])
-            _claim_folder(sys.argv[1:])
+        if _is_slurm(seen):
+            put_wrappers_first()
+        call = _call(words) if workflow.is_main_process else None  # jobs of Slurm were checked before
+        if call is not None:
+            check_call(seen, call)
+        if workflow.is_main_process:
+            _claim_folder(seen, words)
+        plan, requests = Workplan(seen, whole=_concerns_all_jobs(words)), Requests(seen)
+        if call is not None:
+            check_run(seen, requests, plan.survey, call, submits=not any(map(_DRY_RUN.fullmatch, words)))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(EXIT_USER_ERROR) from None
@@ -67,26 +76,37 @@ def begin(workflow: SnakemakeWorkflow, config: Mapping[str, Any]) -> tuple[Workp
         place = error.filename or "a file"
         print(f"error: {place}: {error.strerror or error}; mend that and run again.", file=sys.stderr)
         raise SystemExit(EXIT_USER_ERROR) from None
-    if seen.study.sites[seen.site].executor == "slurm":
-        put_wrappers_first()
     os.environ[EFFECTIVE_CONFIG] = canonical_json({**seen.study.model_dump(mode="json"), "site": seen.site})
     if workflow.is_main_process:
-        words = sys.argv[1:]
         is_asked = any(_NO_RUN.fullmatch(word) for word in words) or set(words) & set(plan.foreign_gpus)
         for note in [*plan.damaged_notes(), *(plan.foreign_notes() if is_asked else plan.foreign_summary())]:
             print(note, file=sys.stderr)
     return plan, requests
 
 
-def _check_call(seen: Effective, plan: Workplan, requests: Requests, arguments: Sequence[str]) -> None:
-    """Refuse a call that would plan or run jobs which this site, executor or run cannot take."""
-    quiet = [argument for argument in arguments if _NO_RUN.fullmatch(argument)]
-    if not all(_DRY_RUN.fullmatch(argument) for argument in quiet):
-        return
-    call = read_call(arguments)
-    if call is not None:
-        check_call(seen, call)
-        check_run(seen, requests, plan.survey, call, submits=not quiet)
+def on_start(requests: Requests) -> None:
+    """Do what must come after Snakemake has set itself up, before its first job."""
+    if requests.is_slurm:
+        end_on_sigterm()
+
+
+def on_error() -> None:
+    """Put right what Snakemake removes of a cell one of whose stages failed, and say what to do next."""
+    put_all_back(RESULTS)
+    print(
+        "A job failed: its message stands above and in the named log. 'gpustudy plan' lists what is left to do.",
+        file=sys.stderr,
+    )
+
+
+def _call(arguments: Sequence[str]) -> Call | None:
+    """Return this call of Snakemake where it plans or runs jobs; None where it only tells about the workflow."""
+    tells = any(_NO_RUN.fullmatch(argument) and not _DRY_RUN.fullmatch(argument) for argument in arguments)
+    return None if tells else read_call(arguments)
+
+
+def _is_slurm(seen: Effective) -> bool:
+    return seen.study.sites[seen.site].executor == "slurm"
 
 
 def _concerns_all_jobs(arguments: Sequence[str]) -> bool:
@@ -128,14 +148,15 @@ def _beyond(config: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, An
     return found
 
 
-def _claim_folder(arguments: Sequence[str]) -> None:
-    """Hold the run lock and check that results can be written, when this call will run jobs."""
+def _claim_folder(seen: Effective, arguments: Sequence[str]) -> None:
+    """Hold the run lock, check that results can be written and see to what runs before left, when jobs will run."""
     if any(_NO_RUN.fullmatch(argument) for argument in arguments):
         return
     _require_writable(RESULTS)
-    note = hold_run_lock()
-    if note:
-        print(note, file=sys.stderr)
+    for note in (hold_run_lock(), guard_slurm_jobs() if _is_slurm(seen) else None):
+        if note:
+            print(note, file=sys.stderr)
+    begin_run(RESULTS)
 
 
 def _require_writable(folder: Path) -> None:

@@ -46,6 +46,11 @@ class Requests:
         self._estimates: dict[tuple[str, str], StageEstimate] = {}
 
     @property
+    def is_slurm(self) -> bool:
+        """Whether jobs are started by Slurm."""
+        return self._site.executor == "slurm"
+
+    @property
     def retries(self) -> int:
         """How often a cell is tried again after a failure of the place."""
         return self._site.retries

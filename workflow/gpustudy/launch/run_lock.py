@@ -15,6 +15,14 @@ _held: list[int] = []
 """Descriptors held until the process ends: closing one would release its lock."""
 
 
+def run_in_this_folder() -> str:
+    """Return the process and host of the run that holds this folder, or held it last; empty where there was none."""
+    try:
+        return _LOCK.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
 def hold_run_lock() -> str | None:
     """Take this folder's run lock for the life of the process.
 
