@@ -29,6 +29,7 @@ wildcard_constraints:
     repeat=plan.patterns["repeat"],
     stage=plan.patterns["stage"],
     key=plan.patterns["key"],
+    stack=plan.patterns["stack"],
     name=plan.patterns["name"],
 
 
@@ -38,6 +39,7 @@ rule all:
 
 
 include: "workflow/rules/targets.smk"
+include: "workflow/rules/containers.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/cells.smk"
 include: "workflow/rules/metrics.smk"

@@ -15,6 +15,7 @@ from gpustudy.base.output import guarded_output
 from gpustudy.base.words import nearest
 
 VERBS = {
+    "image": "list, build, import and check the container images of stacks",
     "data": "list, lock, prepare and check data sets",
     "status": "print the gpu x config matrix of cell states",
     "plan": "list what would run and why",

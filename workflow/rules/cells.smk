@@ -6,6 +6,7 @@
 rule run_train:
     input:
         ancient(plan.data),
+        ancient(plan.image),
     output:
         "results/cells/{gpu}/{config}/r{repeat}/train-{key}/status.json",
     log:
@@ -29,6 +30,7 @@ rule run_train:
 rule run_census:
     input:
         ancient(plan.data),
+        ancient(plan.image),
         ancient(plan.stages_before("census")),
     output:
         "results/cells/{gpu}/{config}/r{repeat}/census-{key}/status.json",
@@ -53,6 +55,7 @@ rule run_census:
 rule run_counters:
     input:
         ancient(plan.data),
+        ancient(plan.image),
         ancient(plan.stages_before("counters")),
     output:
         "results/cells/{gpu}/{config}/r{repeat}/counters-{key}/status.json",
@@ -77,6 +80,7 @@ rule run_counters:
 rule run_quality:
     input:
         ancient(plan.data),
+        ancient(plan.image),
         ancient(plan.stages_before("quality")),
     output:
         "results/cells/{gpu}/{config}/r{repeat}/quality-{key}/status.json",

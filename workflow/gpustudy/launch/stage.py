@@ -1,9 +1,7 @@
-"""Starting one stage of one cell: its cell file, its folders, its environment, its device."""
+"""Starting one stage of one cell: its cell file, its folders, its container, its device."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -11,10 +9,13 @@ from pathlib import Path
 from gpustudy.base.atomic import write_json
 from gpustudy.base.errors import UserError
 from gpustudy.launch.devices import hold_device
-from gpustudy.launch.guard import run_guarded
+from gpustudy.launch.kept import note_finished, put_back
+from gpustudy.launch.process import StageCall, box_of, run_stage_process
 from gpustudy.study.cells import MEASURING_STAGES, PREVIOUS, Cell, Keys
-from gpustudy.study.load import ROOT, Effective
+from gpustudy.study.load import Effective
 from gpustudy.study.paths import CELLS, data_directory, stage_directory
+
+CELL_FILE = "cell.json"
 
 
 def launch_stage(effective: Effective, cell: Cell, stage: str, planned_key: str | None) -> int:
@@ -27,7 +28,7 @@ def launch_stage(effective: Effective, cell: Cell, stage: str, planned_key: str 
         planned_key: the key that the workflow planned with, or None to take the present one.
 
     Raises:
-        UserError: the key is another than planned, or the gpu cannot run at this site.
+        UserError: the key is another than planned, the gpu cannot run at this site, or its container cannot be had.
     """
     keys = Keys(effective)
     keys.require(cell, stage)
@@ -41,45 +42,36 @@ def launch_stage(effective: Effective, cell: Cell, stage: str, planned_key: str 
             f"{cell} {stage} has key {key} now, but was planned with {planned_key}: "
             "config or sources changed since; run snakemake again."
         )
-    with tempfile.TemporaryDirectory(prefix="gpustudy-") as folder:
-        cell_file = Path(folder) / "cell.json"
-        write_json(cell_file, keys.cell_file(cell, stage))
-        command = _command(effective, keys, cell, stage, cell_file)
-        gpu = effective.study.gpus[cell.gpu]
+    folder = stage_directory(effective.results, CELLS, cell.gpu, cell.config, cell.repeat, stage, key)
+    if put_back(effective.results, folder):
+        print(f"{cell} {stage}: finished before in this run, put back", file=sys.stderr)
+        return 0
+    code = _run(effective, keys, cell, stage)
+    if code == 0:
+        note_finished(effective.results, folder)
+    return code
+
+
+def _run(effective: Effective, keys: Keys, cell: Cell, stage: str) -> int:
+    """Run the stage where and as its site says, and return the exit code of its process."""
+    gpu = effective.study.gpus[cell.gpu]
+    box = box_of(effective, cell.gpu, keys)
+    # A cell of a container works where the site is fast; on the bare machine TMPDIR decides.
+    with tempfile.TemporaryDirectory(prefix="gpustudy-", dir=box.scratch if box else None) as folder:
+        call = _call(effective, keys, cell, stage, Path(folder))
+        write_json(call.cell_file, keys.cell_file(cell, stage))
         with hold_device(gpu, cell.gpu, f"{cell} {stage}", alone=stage in MEASURING_STAGES) as chosen:
-            return run_guarded(command, {**_environment(), **chosen})
+            return run_stage_process(call, box, chosen)
 
 
-def _command(effective: Effective, keys: Keys, cell: Cell, stage: str, cell_file: Path) -> list[str]:
+def _call(effective: Effective, keys: Keys, cell: Cell, stage: str, folder: Path) -> StageCall:
     def folder_of(name: str) -> Path:
         key = keys.stage_key(cell, name)
         return stage_directory(effective.results, CELLS, cell.gpu, cell.config, cell.repeat, name, key)
 
     data = effective.study.workloads[effective.study.gpus[cell.gpu].workload].data
-    command = [sys.executable, "-m", "gpustudy.cell", stage, "--cell", str(cell_file)]
-    command += ["--data", str(data_directory(effective.results, data, keys.data_key(data)))]
-    command += ["--out", str(folder_of(stage))]
+    prepared = data_directory(effective.results, data, keys.data_key(data))
     previous = PREVIOUS[stage]
-    return [*command, "--previous", str(folder_of(previous))] if previous else command
-
-
-def _environment() -> dict[str, str]:
-    """Return the environment of a stage: this one, with the commit it runs from as provenance."""
-    commit = _git("rev-parse", "HEAD")
-    dirty = _git("status", "--porcelain", "--untracked-files=no")
-    return {
-        **os.environ,
-        "PYTHONPATH": str(ROOT / "workflow"),
-        "PYTHONUNBUFFERED": "1",
-        **({"GPUSTUDY_GIT_COMMIT": commit} if commit else {}),
-        **({"GPUSTUDY_GIT_DIRTY": "true" if dirty else "false"} if dirty is not None else {}),
-    }
-
-
-def _git(*words: str) -> str | None:
-    """Return what git says of the checkout; None where there is no git or no checkout."""
-    try:
-        done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True, timeout=10)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
+    return StageCall(
+        stage, folder, folder / CELL_FILE, prepared, folder_of(stage), folder_of(previous) if previous else None
+    )

@@ -114,6 +114,10 @@ class Keys:
             self._data_keys[name] = data_key(definition, read_lock(name))
         return self._data_keys[name]
 
+    def image_key(self, stack: str) -> str:
+        """Return the key of a stack as it is in a container, known before any image is built."""
+        return stack_key(self._study.stacks[stack], self._root, in_container=True)
+
     def stage_key(self, cell: Cell, stage: str) -> str:
         """Return the key under which the result of one stage of one cell is current.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 CELLS = "cells"
 METRICS = "metrics"
 DATA = "data"
+IMAGES = "images"
 MARKERS = ".keys"
 ASIDE = ".aside"
 METRICS_FILE = "metrics.json"
@@ -31,6 +32,11 @@ def stage_directory(results: Path, room: str, gpu: str, config: str, repeat: int
 def data_directory(results: Path, name: str, key: str) -> Path:
     """Return the folder of a prepared data set."""
     return results / DATA / f"{name}-{key}"
+
+
+def image_path(results: Path, stack: str, key: str, runtime: str = "apptainer") -> Path:
+    """Return the image of a stack: a .sif for Apptainer; for Docker, whose daemon keeps it, a file that names it."""
+    return results / IMAGES / f"{stack}-{key}{'.sif' if runtime == 'apptainer' else '.docker.json'}"
 
 
 def marker(results: Path, product: str, key: str) -> Path:

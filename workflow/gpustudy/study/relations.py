@@ -17,7 +17,7 @@ from gpustudy.study.models import Study, Workload
 SIDE_MULTIPLE = 16
 """Every side of a volume must divide by 16, so that each published variant can halve it level by level."""
 
-RULES = ("all", "figures", "tables", "report", "prepare_data", "make_metrics", "write_report")
+RULES = ("all", "figures", "tables", "report", "prepare_data", "make_metrics", "write_report", "images", "build_image")
 """Names of Snakemake rules, which no gpu or config may take."""
 
 

@@ -17,7 +17,7 @@ from gpustudy.base.errors import UserError
 from gpustudy.base.status import STATUS_FILE
 from gpustudy.study.cells import PREVIOUS, Cell, Keys
 from gpustudy.study.load import CONFIG_FILE, Effective
-from gpustudy.study.paths import CELLS, METRICS, METRICS_FILE, cell_folder, data_directory, marker
+from gpustudy.study.paths import CELLS, METRICS, METRICS_FILE, cell_folder, data_directory, image_path, marker
 from gpustudy.study.products import markers
 from gpustudy.study.states import DAMAGED, CellState, StageState, Survey, survey
 
@@ -63,6 +63,7 @@ class Workplan:
             "stage": _one_of(PREVIOUS),
             "key": rf"[0-9a-f]{{{KEY_HEX_DIGITS}}}",
             "name": _one_of(self.study.data),
+            "stack": _one_of(self.study.stacks),
         }
 
     @property
@@ -91,6 +92,28 @@ class Workplan:
         """Return the prepared data of a cell."""
         name = self.study.workloads[self.study.gpus[wildcards.gpu].workload].data
         return str(data_directory(self._results, name, self.keys.data_key(name)) / DATA_FILE)
+
+    @property
+    def runtime(self) -> str:
+        """The container runtime of this site's cells; none where they run without."""
+        return self.study.sites[self.site].runtime
+
+    @property
+    def image_pattern(self) -> str:
+        """Path of any stack's image, with Snakemake's wildcards."""
+        return str(image_path(self._results, "{stack}", "{key}", self.runtime))
+
+    def image(self, wildcards: Wildcards) -> list[str]:
+        """Return the image that a cell runs in; nothing where it runs without a container."""
+        return [] if self.runtime == "none" else [self._image(self.study.gpus[wildcards.gpu].stack)]
+
+    def images(self, wildcards: Wildcards) -> list[str]:
+        """Return the images of all stacks that this site's cells run in."""
+        stacks = dict.fromkeys(self.study.gpus[gpu].stack for gpu in self.runnable_gpus)
+        return [] if self.runtime == "none" else [self._image(stack) for stack in stacks]
+
+    def _image(self, stack: str) -> str:
+        return str(image_path(self._results, stack, self.keys.image_key(stack), self.runtime))
 
     def stages_before(self, stage: str) -> Callable[[Wildcards], list[str]]:
         """Return the function that gives what must be there, or have ended, before ``stage`` of a cell starts."""

@@ -1,0 +1,107 @@
+"""The container runtimes of this machine: found, told apart, and started without anything that the host adds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from gpustudy.base.errors import UserError
+from gpustudy.launch.tools import Runner, ask
+from gpustudy.study.models import Site
+
+Kind = Literal["apptainer", "docker"]
+
+_PROGRAMS: Mapping[Kind, tuple[str, ...]] = {"apptainer": ("apptainer", "singularity"), "docker": ("docker",)}
+"""Commands by which a runtime is known, the first that is on PATH is taken. SingularityPRO and older installations
+have the second name alone."""
+
+_PREFIXES = ("APPTAINER", "SINGULARITY")
+_KEPT = ("CACHEDIR", "TMPDIR", "CONFIGDIR", "DOCKER_USERNAME", "DOCKER_PASSWORD")
+"""Variables of Apptainer that say where it works and who the user is. All others change what a container sees: they
+bind folders, set variables or choose libraries, and are dropped."""
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A container runtime.
+
+    Attributes:
+        kind: apptainer stands for Singularity as well.
+        program: path of its command.
+        version: as it prints it.
+    """
+
+    kind: Kind
+    program: str
+    version: str
+
+    @property
+    def prefix(self) -> str:
+        """Beginning of its own environment variables."""
+        return "APPTAINER" if self.version.lower().startswith("apptainer") else "SINGULARITY"
+
+
+def find_runtime(kind: Kind, site: Site, site_name: str, runner: Runner = ask) -> Runtime:
+    """Return the runtime of a site.
+
+    Args:
+        kind: which.
+        site: the site, for the module that brings the runtime.
+        site_name: its name, for the sentence.
+        runner: asks the runtime for its version.
+
+    Raises:
+        UserError: it is not on PATH, or does not run.
+    """
+    program = next((path for name in _PROGRAMS[kind] if (path := shutil.which(name))), None)
+    if program is None:
+        names = " nor ".join(_PROGRAMS[kind])
+        todo = f"'module load {site.container_module}'" if site.container_module else f"install {kind}"
+        raise UserError(
+            f"cells of site {site_name} run in {kind}, and there is no {names} on PATH here: {todo} and run again, "
+            "or run on a node that has it."
+        )
+    answer = runner([program, "--version"])
+    if answer.code:
+        raise UserError(f"{program} does not run ({answer.complaint}): mend the installation and run again.")
+    return Runtime(kind, program, answer.out.strip().splitlines()[0] if answer.out.strip() else "unknown")
+
+
+def scratch_folder(site: Site, environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the site's fast folder for images and temporary files; None where the site names none that is here.
+
+    Variables in it, such as ``$SCRATCH``, are taken from the environment.
+    """
+    if site.scratch is None:
+        return None
+    text = site.scratch
+    for name in sorted(environment, key=len, reverse=True):
+        text = text.replace(f"${name}", environment[name]).replace(f"${{{name}}}", environment[name])
+    folder = Path(text)
+    return folder if "$" not in text and folder.is_dir() and os.access(folder, os.W_OK) else None
+
+
+def host_environment(runtime: Runtime, scratch: Path | None, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment in which the runtime's own command is started.
+
+    Args:
+        runtime: the runtime.
+        scratch: fast folder in which Apptainer keeps its cache and unpacks; None leaves its own choice.
+        environment: of this process.
+    """
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith(_PREFIXES) or name.split("_", 1)[-1] in _KEPT
+    }
+    if runtime.kind == "apptainer" and scratch is not None:
+        for name in ("CACHEDIR", "TMPDIR"):
+            folder = scratch / "gpustudy-apptainer" / name.lower()
+            if f"{runtime.prefix}_{name}" not in kept:
+                folder.mkdir(parents=True, exist_ok=True)
+                kept[f"{runtime.prefix}_{name}"] = str(folder)
+    return kept
