@@ -23,6 +23,9 @@ _EXAMPLES = {
 }
 """Action -> the examples of its help."""
 
+_PREPARED, _PREPARED_FILES = "prepared data set", ("manifest.json", "images.npy", "masks.npy", "labels.npy")
+"""What an earlier preparation is called, and files of which it holds one."""
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the sub-verbs."""
@@ -122,6 +125,7 @@ def _lock(arguments: argparse.Namespace) -> int:
 
 
 def _prepare(arguments: argparse.Namespace) -> int:
+    from gpustudy.base.own import require_own_folder
     from gpustudy.data.lock import data_key, read_lock
     from gpustudy.data.prepare import prepare
     from gpustudy.study.paths import data_directory
@@ -131,15 +135,18 @@ def _prepare(arguments: argparse.Namespace) -> int:
     lock = read_lock(arguments.name)
     key = data_key(definition, lock)
     out = arguments.out or data_directory(effective.results, arguments.name, key)
+    require_own_folder(out, _PREPARED, _PREPARED_FILES)
     prepare(arguments.name, definition, lock, out, Path.cwd(), arguments.key)
     print(f"wrote {out}, key {key}")
     return 0
 
 
 def _prepare_folder(arguments: argparse.Namespace) -> int:
+    from gpustudy.base.own import require_own_folder
     from gpustudy.data.lock import data_key, make_lock
     from gpustudy.data.prepare import prepare
 
+    require_own_folder(arguments.out, _PREPARED, _PREPARED_FILES)
     definition = {
         "kind": "nifti",
         "images": str(arguments.images),

@@ -24,11 +24,14 @@ def run(arguments: argparse.Namespace) -> int:
         UserError: with ``--check``, the file is absent or differs.
     """
     from gpustudy.base.atomic import write_text
-    from gpustudy.metrics.dictionary import dictionary, requested_text
+    from gpustudy.base.own import require_own
+    from gpustudy.metrics.dictionary import SIGN, dictionary, requested_text
     from gpustudy.metrics.requested import REQUESTED_FILE
 
     for path, text in ((arguments.output, dictionary()), (REQUESTED_FILE, requested_text())):
         if not arguments.check:
+            if path is arguments.output:
+                require_own(path, "dictionary", SIGN, (".md",))
             write_text(path, text)
         elif not path.is_file() or path.read_bytes() != text.encode():
             raise UserError(f"{path} is not current: write it anew with 'gpustudy dictionary'.")
