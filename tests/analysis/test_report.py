@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -10,8 +11,11 @@ from pathlib import Path
 import html5lib
 import pytest
 
+from gpustudy.analysis.claim_models import load_claims
 from gpustudy.analysis.dataset import Dataset
 from gpustudy.analysis.names import FIGURES, TABLES
+from gpustudy.analysis.pictures import _Drawn as Drawn
+from gpustudy.analysis.pictures import pictures
 from gpustudy.analysis.report import render, write_report
 from tests.analysis.crafted import TF32_REASON, Crafted
 
@@ -70,6 +74,88 @@ def test_all_parts_are_there(report: str) -> None:
     for name in TABLES:
         assert f'id="table-{name}"' in report
     assert report.count("CRAFTED DATA: not a measurement") >= 1 + len(FIGURES)
+
+
+def test_gpus_with_results_stand_before_those_without(report: str) -> None:
+    matrix = report[report.index('<table class="matrix">') : report.index('<dl class="legend">')]
+    assert re.findall(r'<th scope="row">(\w+)', matrix) == ["a100", "h100", "cpu", "v100"]
+
+
+def test_glance_tells_every_verdict_in_words(report: str) -> None:
+    glance = report[report.index('id="glance"') : report.index('id="findings"')]
+    rows = re.findall(r'<th scope="row">([^<]+)</th><td class="number">([^<]+)</td>.*?badge (\w+)', glance)
+    assert rows[:5] == [
+        ("default (accepted)", "1.00 s", "same"),
+        ("baseline", "1.00 s", "reference"),
+        ("opt1", "500 ms", "faster"),
+        ("opt2", "1.25 s", "slower"),
+        ("opt12", "997 ms", "ambiguous"),
+    ]
+    bars = re.findall(r"<span style=\"width: (\d+)%", glance)
+    assert bars[:4] == ["80", "80", "40", "100"]
+
+
+def test_figures_without_any_data_are_named_and_not_drawn(tmp_path: Path) -> None:
+    text = render(cpu_alone(tmp_path))
+    drawn = set(re.findall(r'<figure id="figure-(\w+)"', text))
+    assert {name for name in FIGURES if set(FIGURES[name].stages) & {"train", "census", "quality"}} == drawn
+    assert set(re.findall(r'<li id="figure-(\w+)"', text)) == set(FIGURES) - drawn
+
+
+def test_every_figure_names_its_cells(report: str) -> None:
+    step_time = report[report.index('<figure id="figure-step_time"') :]
+    cells = re.search(r"Made from (.*?)\.</p>", step_time)
+    assert cells is not None
+    parts = cells[1].split("; ")
+    assert parts[1:] == ["h100: opt1 r1", "cpu: default r1 r2 r3, baseline r1 r2 r3, opt2 r1 r2 r3"]
+
+
+def test_heavy_figures_become_pixels_until_the_budget_holds(full: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {
+        "light": {None: 10, 200: 30, 120: 20},
+        "heavy": {None: 900, 200: 80, 120: 40},
+        "dense": {None: 500, 200: 90, 120: 60},
+    }
+
+    def draw(name: str, dataset: Dataset, dpi: int | None) -> Drawn:
+        return Drawn(b"x" * sizes[name][dpi], "svg+xml" if dpi is None else "png", 500)
+
+    monkeypatch.setattr("gpustudy.analysis.pictures._draw", draw)
+    names = list(sizes)
+
+    def kinds(most_bytes: int) -> list[str]:
+        drawn = pictures(full, names, most_bytes)
+        return [name for name in names if drawn[name].is_raster]
+
+    assert kinds(1410) == []
+    assert kinds(1409) == ["heavy"]  # the heaviest first
+    assert kinds(589) == ["heavy", "dense"]
+    assert kinds(170) == ["heavy", "dense"]  # at the lower resolution; light would only grow
+
+
+def test_kernel_explorer_holds_the_rows_as_data(report: str) -> None:
+    text = re.search(r'<script type="application/json" id="kernel-data">(.*?)</script>', report, re.DOTALL)
+    assert text is not None
+    content = json.loads(text[1])
+    assert content["rows"] == 6 * (5 + 1 + 3)  # kernels x (a100, h100, cpu configs with a census)
+    assert [column["name"] for column in content["columns"]][:6] == [
+        "gpu", "config", "phase", "class", "name", "step_ns",
+    ]  # fmt: skip
+
+
+def test_claims_stand_by_verdict_with_their_evidence(report: str) -> None:
+    claims = report[report.index('<section id="claims"') : report.index('<h2 id="figures-1-title')]
+    assert len(re.findall(r'<details class="claim" id="claim-', claims)) == len(load_claims()) == 39
+    counts = {mark: int(count) for mark, count in re.findall(r'<h3 id="claims-([a-z-]+)">.*?</span> (\d+):', claims)}
+    assert sum(counts.values()) == 39
+    assert list(counts)[-1] == "not-measured"  # what nothing decides stands last
+    faster = claims[claims.index('id="claim-O12-1"') :]
+    assert "gpustudy claims O12-1 --explain" in faster
+
+
+def test_without_cells_no_claim_is_judged(tmp_path: Path) -> None:
+    text = render(no_cells(tmp_path))
+    assert re.findall(r'<h3 id="claims-([a-z-]+)">', text) == ["not-measured"]
 
 
 def test_matrix_shows_each_repeat_in_words_and_symbols(report: str) -> None:

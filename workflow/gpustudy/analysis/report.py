@@ -2,58 +2,42 @@
 
 from __future__ import annotations
 
-import base64
+import json
 import os
 import platform
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpustudy import __version__
-from gpustudy.analysis import style, tables
+from gpustudy.analysis import explorer, overview, style, tables
+from gpustudy.analysis.claim_models import paper
+from gpustudy.analysis.claims import judge_all
 from gpustudy.analysis.dataset import Dataset
-from gpustudy.analysis.draw import figure_of
+from gpustudy.analysis.draw import caption
+from gpustudy.analysis.evidence import by_verdict
 from gpustudy.analysis.findings import sentences
 from gpustudy.analysis.names import FIGURES, TABLES
+from gpustudy.analysis.pictures import Picture, has_data, pictures
 from gpustudy.base.atomic import write_text
+from gpustudy.base.own import require_own
 from gpustudy.study.load import ROOT
 
 if TYPE_CHECKING:
-    from gpustudy.study.states import CellState, Survey
+    from gpustudy.study.states import Survey
 
-SYMBOLS = {
-    "done": "✓",
-    "damaged": "!",
-    "stale": "↻",
-    "missing": "○",
-    "foreign-stale": "⇄",
-    "foreign-missing": "◌",
-    "unsupported": "⊘",
-    "failed": "✗",
-    "unavailable": "△",
-}
-"""State -> the symbol beside its word, so that colour is never alone."""
+TITLE = "3D medical diffusion training on GPU generations: report"
+"""Title of every report, by which an earlier one is known: writing one replaces a report and nothing else."""
 
-MEANINGS = {
-    "done": "measured with the present keys; in the figures",
-    "damaged": "a file of its result cannot be read; not in the figures; the reason names it",
-    "stale": "measured, but something that decides the result has changed since; not in the figures",
-    "missing": "not measured yet; the next run does it",
-    "foreign-stale": "imported, but for other keys; not in the figures; this site cannot run it",
-    "foreign-missing": "not imported yet; this site cannot run it",
-    "unsupported": "the device or the software lacks an optimisation of the config",
-    "failed": "ended by a fact about the workload, such as too little memory; can be tried again",
-    "unavailable": "ended by a fact about the place, such as counters not permitted; can be tried again",
-}
-"""State -> what it means, for the legend."""
+MOST_TABLE_ROWS = 500
+"""Rows of a table in the report; its CSV has all of them."""
 
+_SUFFIXES = (".html", ".htm")
 _ANALYSIS_PACKAGES = ("matplotlib", "numpy", "pandas", "pyarrow", "scipy")
 """Packages whose versions can change how the report looks."""
-
-_PX_PER_IN = 150
-"""Width of a figure on the screen, in CSS pixels an inch of its width on paper: 7-point type as large as the text."""
 
 
 def write_report(survey: Survey, path: Path) -> None:
@@ -62,8 +46,9 @@ def write_report(survey: Survey, path: Path) -> None:
     Everything in it is drawn anew from the tables of the cells: it never shows a figure older than they are.
 
     Raises:
-        UserError: a table of a done cell is unreadable.
+        UserError: ``path`` is something else than a report, or a table of a done cell is unreadable.
     """
+    require_own(path, "report", TITLE, _SUFFIXES)
     write_text(path, render(Dataset(survey)))
 
 
@@ -79,21 +64,90 @@ def render(dataset: Dataset) -> str:
         lstrip_blocks=True,
     )
     survey = dataset.survey
+    gpus = overview.measured_first(dataset)
+    by_category, without_data = _figures(dataset)
+    kernels = explorer.explorer(dataset)
     return environment.get_template("report.html").render(
+        title=TITLE,
+        claims=by_verdict(judge_all(dataset)),
+        claims_paper=paper(),
         version=__version__,
         site=survey.site,
         banner=style.CRAFTED_BANNER if dataset.crafted else "",
         findings=sentences(dataset),
-        gpus=_described(dataset.gpus, survey.study.gpus),
+        glance=overview.glance(dataset),
+        gpus=_described(gpus, survey.study.gpus),
         configs=_described(dataset.configs, survey.study.configs),
-        matrix=_matrix(survey.cells),
-        states=[(state, SYMBOLS[state], MEANINGS[state]) for state in _states(survey.cells)],
-        figures=_figures(dataset),
-        tables=[
-            (table, tables.to_html(table)) for table in (tables.build(name, dataset) for name in TABLES) if table.rows
-        ],
+        matrix=overview.matrix(survey.cells),
+        states=overview.legend(survey.cells),
+        figures=by_category,
+        figures_without_data=without_data,
+        tables=_tables(dataset),
+        kernels=_for_script(explorer.as_json(kernels)) if len(kernels) else "",
+        kernel_count=len(kernels),
+        most_kernels=explorer.MOST_ROWS,
+        origins=overview.origins(dataset),
         provenance=_provenance(),
+        products=_products(dataset),
     )
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of the report: its picture, what is said with it, and the cells it was made from."""
+
+    name: str
+    title: str
+    caption: str
+    cells: str
+    picture: Picture
+
+
+def _figures(dataset: Dataset) -> tuple[dict[str, list[Figure]], list[tuple[str, str, str]]]:
+    """Return the figures by category, and name, title and stages of those that no cell has data for yet."""
+    shown = [name for name in FIGURES if has_data(name, dataset)]
+    drawn = pictures(dataset, shown)
+    by_category: dict[str, list[Figure]] = {}
+    for name in shown:
+        said = caption(name, dataset)
+        figure = Figure(name, said["title"], said["caption"], overview.cells_used(said["cells"]), drawn[name])
+        by_category.setdefault(said["category"], []).append(figure)
+    without = [
+        (name, product.title, " or ".join(product.stages)) for name, product in FIGURES.items() if name not in shown
+    ]
+    return by_category, without
+
+
+@dataclass(frozen=True)
+class ShownTable:
+    """One table of the report: its HTML, and how many of its rows are left to its CSV."""
+
+    name: str
+    title: str
+    html: str
+    rows_left: int
+
+
+def _tables(dataset: Dataset) -> list[ShownTable]:
+    """Return the tables that have rows."""
+    shown = []
+    for name in TABLES:
+        table = tables.build(name, dataset)
+        if table.rows:
+            cut = replace(table, rows=table.rows[:MOST_TABLE_ROWS])
+            shown.append(ShownTable(name, table.title, tables.to_html(cut), len(table.rows) - len(cut.rows)))
+    return shown
+
+
+def _products(dataset: Dataset) -> list[tuple[str, str, str, int]]:
+    """Return name, title, kind and number of cells of every figure and table, for the list of commands."""
+    found = []
+    for kind, products in (("figure", FIGURES), ("table", TABLES)):
+        for name in products:
+            said = caption(name, dataset)
+            used = sum(any(stage["used"] for stage in cell["stages"].values()) for cell in said["cells"])
+            found.append((name, said["title"], kind, used))
+    return found
 
 
 def _described(names: Sequence[str], known: Any) -> list[tuple[str, str]]:
@@ -101,54 +155,13 @@ def _described(names: Sequence[str], known: Any) -> list[tuple[str, str]]:
     return [(name, known[name].description if name in known else "") for name in names]
 
 
-def _matrix(cells: Sequence[CellState]) -> dict[tuple[str, str], list[dict[str, str]]]:
-    """Return the badges of the state matrix: (gpu, config) -> one for all repeats that are alike."""
-    alike: dict[tuple[str, str], dict[tuple[str, str], list[CellState]]] = {}
-    for cell in cells:
-        marks = [*(["null control"] if cell.null_control else []), *(["accepted"] if cell.accepted else [])]
-        alike.setdefault((cell.gpu, cell.config), {}).setdefault((cell.state, ", ".join(marks)), []).append(cell)
-    return {
-        place: [
-            {
-                "repeat": ", ".join(f"r{cell.repeat}" for cell in repeats),
-                "state": state,
-                "symbol": SYMBOLS[state],
-                "marks": marks,
-                "reason": repeats[0].reason,
-            }
-            for (state, marks), repeats in looks.items()
-        ]
-        for place, looks in alike.items()
-    }
-
-
-def _states(cells: Sequence[CellState]) -> list[str]:
-    """Return the states that occur, in the legend's order."""
-    present = {cell.state for cell in cells}
-    return [state for state in SYMBOLS if state in present]
-
-
-def _figures(dataset: Dataset) -> dict[str, list[dict[str, Any]]]:
-    """Return the figures by category, each drawn now, as a data URI."""
-    by_category: dict[str, list[dict[str, Any]]] = {}
-    for name, product in FIGURES.items():
-        with style.look():
-            figure = figure_of(name, dataset)
-            svg = style.svg_of(figure)
-        by_category.setdefault(product.category, []).append(
-            {
-                "name": name,
-                "title": product.title,
-                "caption": product.caption,
-                "width_px": round(figure.get_figwidth() * _PX_PER_IN),
-                "source": f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}",
-            }
-        )
-    return by_category
+def _for_script(content: Any) -> str:
+    """Return ``content`` as JSON that may stand inside an HTML script element."""
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
 
 
 def _provenance() -> list[tuple[str, str]]:
-    """Return what made this report; what made the data stands in the table of stacks."""
+    """Return what made this report; what made the data is told by gpu."""
     return [
         ("gpustudy", __version__),
         ("git commit", _git_commit()),

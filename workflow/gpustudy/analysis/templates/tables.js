@@ -1,5 +1,6 @@
 "use strict";
 // Sorting: every column title becomes a button. Filtering: a search field over every longer table.
+// Each entry learns its column's title, which stands beside it where the screen is too narrow for columns.
 const FILTER_FROM_ROWS = 8;
 
 function sortKey(row, column) {
@@ -13,24 +14,28 @@ function compare(a, b, sign) {
   return sign * (aIsNumber ? a - b : a.localeCompare(b, "en", { numeric: true }));
 }
 
+function markSorted(header, descending) {
+  for (const other of header.parentElement.cells) other.removeAttribute("aria-sort");
+  header.setAttribute("aria-sort", descending ? "descending" : "ascending");
+}
+
 function sortBy(table, header) {
   const descending = header.getAttribute("aria-sort") === "ascending";
-  for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
-  header.setAttribute("aria-sort", descending ? "descending" : "ascending");
+  markSorted(header, descending);
   const body = table.tBodies[0];
   const key = (row) => sortKey(row, header.cellIndex);
   body.append(...[...body.rows].sort((x, y) => compare(key(x), key(y), descending ? -1 : 1)));
 }
 
-for (const table of document.querySelectorAll("table.sortable")) {
-  for (const header of table.tHead.rows[0].cells) {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.textContent = header.textContent;
-    button.addEventListener("click", () => sortBy(table, header));
-    header.replaceChildren(button);
-  }
-  if (table.tBodies[0].rows.length < FILTER_FROM_ROWS) continue;
+function makeSortable(header, onSort) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.append(...header.childNodes);
+  button.addEventListener("click", onSort);
+  header.replaceChildren(button);
+}
+
+function addFilter(table) {
   const label = document.createElement("label");
   const field = document.createElement("input");
   label.className = "filter";
@@ -45,3 +50,16 @@ for (const table of document.querySelectorAll("table.sortable")) {
   label.append("Show rows with ", field);
   table.parentElement.before(label);
 }
+
+for (const table of document.querySelectorAll("table.sortable")) {
+  const headers = [...table.tHead.rows[0].cells];
+  const titles = headers.map((header) => header.textContent);
+  for (const header of headers) makeSortable(header, () => sortBy(table, header));
+  for (const row of table.tBodies[0].rows) [...row.cells].forEach((cell, place) => (cell.dataset.title = titles[place]));
+  table.classList.add("cards");
+  if (table.tBodies[0].rows.length >= FILTER_FROM_ROWS) addFilter(table);
+}
+
+addEventListener("beforeprint", () => {
+  for (const claim of document.querySelectorAll("details.claim")) claim.open = true;
+});
