@@ -13,7 +13,7 @@ from gpustudy.analysis.style import amount_of_bytes, count, duration
 
 if TYPE_CHECKING:
     from gpustudy.analysis.dataset import Dataset
-    from gpustudy.study.states import CellState
+    from gpustudy.study.states import CellState, StageState
 
 
 def sentences(dataset: Dataset) -> list[str]:
@@ -22,7 +22,7 @@ def sentences(dataset: Dataset) -> list[str]:
     for gpu in dataset.gpus:
         found += [text for text in (_baseline(dataset, gpu), *_verdicts(dataset, gpu)) if text]
         found += [text for text in (_largest(dataset, gpu), *_conversions(dataset, gpu)) if text]
-        found += _without_data(dataset, gpu)
+        found += [*_without_data(dataset, gpu), *_without_counters(dataset, gpu)]
     return found
 
 
@@ -100,9 +100,27 @@ def _without_data(dataset: Dataset, gpu: str) -> list[str]:
     return [_absence(dataset, gpu, names, word, why) for (word, why), names in reasons.items()]
 
 
-def _reason(cell: CellState) -> str:
-    """Return the reason without the cell's name, so that one sentence serves all cells that share it."""
-    return cell.reason.removeprefix(f"{cell.gpu}/{cell.config}/r{cell.repeat} ")
+def _without_counters(dataset: Dataset, gpu: str) -> list[str]:
+    """Name the configs that have times but no hardware counters, and why; once for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for group in dataset.groups(gpu):
+        whys = [_reason(cell, stage.reason) for cell in group.cells for stage in cell.stages if _lacks_counters(stage)]
+        if whys and dataset.step_times(group):
+            reasons.setdefault(whys[0], []).append(group.config)
+    return [
+        f"On {gpu}, {_listed(names)} {'has' if len(names) == 1 else 'have'} times but no hardware counters: "
+        f"{why.rstrip('.')}."
+        for why, names in reasons.items()
+    ]
+
+
+def _lacks_counters(stage: StageState) -> bool:
+    return stage.stage == "counters" and stage.state in ("unavailable", "failed")
+
+
+def _reason(cell: CellState, reason: str | None = None) -> str:
+    """Return a reason without the cell's name, so that one sentence serves all cells that share it."""
+    return (cell.reason if reason is None else reason).removeprefix(f"{cell.gpu}/{cell.config}/r{cell.repeat} ")
 
 
 def _absence(dataset: Dataset, gpu: str, names: Sequence[str], word: str, why: str) -> str:
