@@ -90,14 +90,24 @@ def is_miscomputed(x: Tensor, dtype: torch.dtype) -> bool:
 
 
 def plain_backward(gradient: Tensor, x: Tensor, weight: Tensor, padding: Padding = _UNIT) -> Gradients:
-    """Return the gradients of input, weight and bias by PyTorch's own kernels, in float32 where others are wrong."""
-    if is_miscomputed(x, x.dtype):
-        wide = plain_backward(gradient.float(), x.float(), weight.float(), padding)
-        return wide[0].to(x.dtype), wide[1].to(x.dtype), wide[2].to(x.dtype)
-    gradients: Gradients = torch.ops.aten.convolution_backward(
-        gradient, x, weight, [weight.shape[0]], _UNIT, padding, _UNIT, False, [0, 0, 0], 1, [True] * 3
+    """Return the gradients of input, weight and bias by PyTorch's own kernels, but for a weight gradient it miscomputes."""
+    is_wrong = is_miscomputed(x, x.dtype)
+    grad_x, grad_weight, grad_bias = torch.ops.aten.convolution_backward(
+        gradient, x, weight, [weight.shape[0]], _UNIT, padding, _UNIT, False, [0, 0, 0], 1, [True, not is_wrong, True]
     )
-    return gradients
+    return grad_x, _weight_gradient(gradient, x, padding) if is_wrong else grad_weight, grad_bias
+
+
+def _weight_gradient(gradient: Tensor, x: Tensor, padding: Padding) -> Tensor:  # -> (C_out, C_in, 3, 3, 3)
+    """Return the weight gradient as one matrix product over all windows, in the channels-last format; for few voxels."""
+    channels_out, channels = gradient.shape[1], x.shape[1]
+    depth, height, width = padding
+    windows = F.pad(x, (width, width, height, height, depth, depth))
+    for dimension in (2, 3, 4):
+        windows = windows.unfold(dimension, 3, 1)  # (B, C_in, D, H, W, 3, 3, 3) in the end
+    flat = windows.permute(0, 2, 3, 4, 5, 6, 7, 1).reshape(-1, 27 * channels)  # (B D H W, 27 C_in)
+    product = gradient.permute(1, 0, 2, 3, 4).reshape(channels_out, -1) @ flat
+    return product.reshape(channels_out, 3, 3, 3, channels).permute(0, 4, 1, 2, 3)
 
 
 class _FastConvolution(torch.autograd.Function):
@@ -176,7 +186,13 @@ def _slabs(x: Tensor) -> list[tuple[int, int]]:
 
 
 def _padded(x: Tensor) -> Tensor:  # (1, C, D, H, W) -> (1, C, D + 2, H, W)
-    return F.pad(x, (0, 0, 0, 0, 1, 1)).contiguous(memory_format=_format(x))
+    """Put a plane of zeros before and after; ``F.pad`` would fill the whole result first."""
+    _, channels, depth, height, width = x.shape
+    padded = torch.empty((1, channels, depth + 2, height, width), dtype=x.dtype, memory_format=_format(x))
+    padded[:, :, 0].zero_()
+    padded[:, :, -1].zero_()
+    padded[:, :, 1:-1].copy_(x)
+    return padded
 
 
 def _minimal_forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
