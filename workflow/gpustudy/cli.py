@@ -20,6 +20,7 @@ VERBS = {
     "status": "print the gpu x config matrix of cell states",
     "plan": "list what would run and why",
     "why": "explain one cell: its stages, keys and what made it stale",
+    "preflight": "check that a site can run the study: scheduler, account, containers, GPU, counters, folders",
     "config": "check the config, write it anew with its comments, or list the optimisations",
     "stage": "run one stage of one cell, as the workflow's rules do",
     "train": "train Med-DDPM on prepared data of your own",
@@ -34,6 +35,7 @@ VERBS = {
     "dictionary": "write docs/data.md, which describes every table, or check that it is current",
     "figure": "draw one figure from the cells at hand",
     "table": "make one table from the cells at hand, as CSV, LaTeX and HTML",
+    "claims": "judge the paper's claims on the cells at hand: verdict, numbers, cells",
     "report": "write the report: states, findings, figures, tables and provenance in one HTML file",
 }
 """Verb -> one line of help. Each verb is a module with ``configure(parser)`` and ``run(arguments) -> int``."""

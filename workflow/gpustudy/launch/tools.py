@@ -36,9 +36,10 @@ class Answer:
 
     @property
     def complaint(self) -> str:
-        """The first line of what went wrong, for a sentence."""
+        """What went wrong, for a sentence: the line that calls itself fatal, else the first one."""
         lines = [line.strip() for line in (*self.err.splitlines(), *self.out.splitlines()) if line.strip()]
-        return lines[0] if lines else f"exit code {self.code}"
+        fatal = [line for line in lines if "fatal:" in line]
+        return [*fatal, *lines, f"exit code {self.code}"][0].rstrip(".")
 
 
 class Runner(Protocol):
