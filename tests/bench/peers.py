@@ -111,7 +111,9 @@ def contestant(name: str, optimisations: tuple[str, ...], side: int) -> Contesta
         return Contestant(model, model, TrainOptions(), side)
     setup = Setup("cpu", UNet3D.whole_head())
     apply_optimisations(setup, optimisations, pytorch_defaults=False)
-    return Contestant(setup.model, setup.network or setup.model, TrainOptions(**setup.options), side)
+    return Contestant(
+        setup.model, setup.model if setup.network is None else setup.network, TrainOptions(**setup.options), side
+    )
 
 
 def resident_bytes() -> int:

@@ -37,6 +37,8 @@ Padding = tuple[int, int, int]
 Gradients = tuple[Tensor, Tensor, Tensor]
 
 _UNIT = (1, 1, 1)
+_TAPS = 27
+"""Voxels under a 3 x 3 x 3 filter."""
 
 
 def fast_convolution(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -90,7 +92,7 @@ def is_miscomputed(x: Tensor, dtype: torch.dtype) -> bool:
 
 
 def plain_backward(gradient: Tensor, x: Tensor, weight: Tensor, padding: Padding = _UNIT) -> Gradients:
-    """Return the gradients of input, weight and bias by PyTorch's own kernels, but for a weight gradient it miscomputes."""
+    """Return the gradients of input, weight and bias by PyTorch's kernels, but for a weight gradient that is wrong."""
     is_wrong = is_miscomputed(x, x.dtype)
     grad_x, grad_weight, grad_bias = torch.ops.aten.convolution_backward(
         gradient, x, weight, [weight.shape[0]], _UNIT, padding, _UNIT, False, [0, 0, 0], 1, [True, not is_wrong, True]
@@ -99,13 +101,13 @@ def plain_backward(gradient: Tensor, x: Tensor, weight: Tensor, padding: Padding
 
 
 def _weight_gradient(gradient: Tensor, x: Tensor, padding: Padding) -> Tensor:  # -> (C_out, C_in, 3, 3, 3)
-    """Return the weight gradient as one matrix product over all windows, in the channels-last format; for few voxels."""
+    """Return the weight gradient as one matrix product over all windows, channels-last; for few voxels."""
     channels_out, channels = gradient.shape[1], x.shape[1]
     depth, height, width = padding
     windows = F.pad(x, (width, width, height, height, depth, depth))
     for dimension in (2, 3, 4):
         windows = windows.unfold(dimension, 3, 1)  # (B, C_in, D, H, W, 3, 3, 3) in the end
-    flat = windows.permute(0, 2, 3, 4, 5, 6, 7, 1).reshape(-1, 27 * channels)  # (B D H W, 27 C_in)
+    flat = windows.permute(0, 2, 3, 4, 5, 6, 7, 1).reshape(-1, _TAPS * channels)  # (B D H W, taps C_in)
     product = gradient.permute(1, 0, 2, 3, 4).reshape(channels_out, -1) @ flat
     return product.reshape(channels_out, 3, 3, 3, channels).permute(0, 4, 1, 2, 3)
 
