@@ -15,8 +15,6 @@ Apptainer would build different images.
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,6 +35,9 @@ _NOT_HERE = {
 _INSTRUCTION = re.compile(r"^\s*([A-Z]+)\b[ \t]*(.*)$")
 _TAG_BEFORE_DIGEST = re.compile(r":[\w.-]+(?=@sha256:)")
 _DIGEST = re.compile(r"@sha256:([0-9a-f]{64})$")
+
+_SILENT = -5
+"""spython's level of messages below its warnings."""
 
 
 @dataclass(frozen=True)
@@ -197,8 +198,12 @@ def _check(path: Path, instructions: list[tuple[str, str]]) -> None:
 
 def _parsed(path: Path) -> Any:
     """Return spython's reading of the one stage of a Dockerfile; its warnings are about what is mended here."""
+    from spython.logger import bot
     from spython.main.parse.parsers import DockerParser
 
-    with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+    level, bot.level = bot.level, _SILENT
+    try:
         (recipe,) = DockerParser(str(path)).recipe.values()
+    finally:
+        bot.level = level
     return recipe

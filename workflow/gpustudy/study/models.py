@@ -15,6 +15,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 """Names of gpus and configs: they become Snakemake targets and folder names."""
 SiteName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
 """Names of sites: they are names of profiles too."""
+Architecture = Annotated[str, Field(pattern=r"^(sm_\d{2,3}|cpu)$")]
 DataName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
 _MOST = 2**31 - 1
 """Largest count or seed: what torch and numpy take everywhere."""
@@ -45,9 +46,7 @@ class Gpu(Section):
 
     description: str = Field("", description="For people; in no key.")
     device: Literal["cuda", "cpu"] = Field("cuda", description="PyTorch's device type.")
-    architecture: str = Field(
-        pattern=r"^(sm_\d{2,3}|cpu)$", description="NVIDIA's compute capability as sm_NN, or cpu."
-    )
+    architecture: Architecture = Field(description="NVIDIA's compute capability as sm_NN, or cpu.")
     device_name: str = Field(
         "", description="Text that the device's own name must contain, so that no cell runs on another GPU."
     )
@@ -291,6 +290,19 @@ class Stack(Section):
     description: str = Field("", description="For people; in no key.")
     recipe: str = Field(description="Container recipe, relative to the root of the checkout.")
     pins: str = Field(description="Pinned packages (name==version), relative to the root of the checkout.")
+    architectures: Annotated[list[Architecture], Field(min_length=1)] = Field(
+        description="What its torch has kernels for; a device of the same major number and a higher minor one runs them."
+    )
+    gaps: dict[Architecture, str] = Field(
+        {}, description="Architectures that it cannot run: why, and which stack to take. In no key."
+    )
+
+    def runs(self, architecture: str) -> bool:
+        """Tell whether a device of ``architecture`` can run this stack's kernels.
+
+        Source: CUDA C++ Programming Guide, "Binary Compatibility".
+        """
+        return any(architecture[:-1] == known[:-1] and architecture[-1] >= known[-1] for known in self.architectures)
 
 
 class Study(Section):

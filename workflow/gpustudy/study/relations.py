@@ -48,6 +48,7 @@ def _found(study: Study, root: Path) -> Iterator[tuple[Location, str]]:
     yield from _impossible_configs(study)
     yield from _impossible_workloads(study)
     yield from _impossible_gpus(study)
+    yield from _impossible_stacks(study)
     yield from _impossible_sites(study)
     yield from _clashing_names(study, root)
 
@@ -138,6 +139,21 @@ def _impossible_gpus(study: Study) -> Iterator[tuple[Location, str]]:
             )
         if (gpu.device == "cpu") != (gpu.threads is not None):
             yield ("gpus", name, "threads"), "threads are stated for a cpu, and for a cpu alone: add or remove them."
+
+
+def _impossible_stacks(study: Study) -> Iterator[tuple[Location, str]]:
+    """Yield gpus whose stack has no kernels for them, with the reason, and reasons for gaps that are none."""
+    for name, stack in study.stacks.items():
+        for architecture in stack.gaps:
+            if stack.runs(architecture):
+                yield ("stacks", name, "gaps", architecture), f"stack '{name}' runs {architecture}: take the gap out."
+    for name, gpu in study.gpus.items():
+        stack = study.stacks[gpu.stack]
+        if not stack.runs(gpu.architecture):
+            why = stack.gaps.get(gpu.architecture, f"its torch has kernels for {', '.join(stack.architectures)}")
+            others = [other for other, known in study.stacks.items() if known.runs(gpu.architecture)]
+            todo = f"take stack {' or '.join(others)}" if others else "describe a stack that does"
+            yield ("gpus", name, "stack"), f"stack '{gpu.stack}' does not run {gpu.architecture} ({why}): {todo}."
 
 
 def _impossible_sites(study: Study) -> Iterator[tuple[Location, str]]:
