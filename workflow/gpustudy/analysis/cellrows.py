@@ -56,6 +56,11 @@ class CellRows:
         for at in self._positions(group, quantity, scope):
             yield int(self._repeats[at]), self._classes[at], self._phases[at], float(self._values[at])
 
+    def by_stage(self, group: Group, quantity: str, scope: str) -> Iterator[tuple[str, float]]:
+        """Yield stage and value of every row of a quantity that several stages have."""
+        for at in self._positions(group, quantity, scope):
+            yield self._stages[at], float(self._values[at])
+
     def origins(self, group: Group, quantity: str, scope: str) -> frozenset[str]:
         """Return the origins of the rows of a quantity."""
         positions = self._positions(group, quantity, scope)
@@ -78,7 +83,15 @@ class CellRows:
     def _index(self) -> dict[tuple[str, str, str, str], NDArray[np.intp]]:
         if self._frame.empty:
             return {}
-        return dict(self._frame.groupby(_KEY, observed=True, sort=False).indices)
+        groups = self._frame.groupby(_KEY, observed=True, sort=False)
+        numbers = groups.ngroup().to_numpy(dtype=np.intp)
+        order: NDArray[np.intp] = np.argsort(numbers, kind="stable").astype(np.intp)
+        ends = np.cumsum(np.bincount(numbers))
+        keys = self._frame.iloc[order[ends - 1]][_KEY].astype(object).to_numpy()
+        return {
+            (str(key[0]), str(key[1]), str(key[2]), str(key[3])): order[begin:end]
+            for key, begin, end in zip(keys, np.concatenate([[0], ends[:-1]]), ends, strict=True)
+        }
 
     def _positions(self, group: Group, quantity: str, scope: str) -> NDArray[np.intp]:
         none: NDArray[np.intp] = np.empty(0, dtype=np.intp)
@@ -107,6 +120,10 @@ class CellRows:
     @cached_property
     def _values(self) -> NDArray[np.float64]:
         return self._frame["value"].to_numpy(dtype=np.float64)
+
+    @cached_property
+    def _stages(self) -> NDArray[np.object_]:
+        return _texts(self._frame["stage"])
 
     @cached_property
     def _classes(self) -> NDArray[np.object_]:

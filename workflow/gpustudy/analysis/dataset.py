@@ -104,6 +104,19 @@ class Dataset:
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=_CLASS_COLUMNS)
 
     @cached_property
+    def first_census(self) -> dict[tuple[str, str], Path]:
+        """The launches of the first repeat that has a census: (gpu, config) -> file."""
+        found: dict[tuple[str, str], Path] = {}
+        for cell, path in self._files("census", "launches"):
+            found.setdefault((cell.gpu, cell.config), path)
+        return found
+
+    @cached_property
+    def priority(self) -> pd.DataFrame:
+        """The table priority of all cells."""
+        return self._frame("counters", "priority")
+
+    @cached_property
     def mosaics(self) -> dict[tuple[str, str], tuple[int, Path]]:
         """The picture of samples of each gpu and config that has one: (gpu, config) -> first repeat, file."""
         found: dict[tuple[str, str], tuple[int, Path]] = {}

@@ -10,13 +10,14 @@ from gpustudy.analysis.style import COLOURS, HATCHES, INK, QUIET, STRIP
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
     from gpustudy.analysis.statistics import Estimate
 
 _HEADROOM = 1.04
 """Length of an axis over the largest value on it."""
 
-_LEGEND_COLUMNS = 4
+LEGEND_COLUMNS = 4
 """Names side by side under a figure of text width."""
 
 _ABOVE_GRID = 0.9
@@ -54,11 +55,11 @@ def stack(axes: Axes, y: float, parts: Mapping[str, float], height: float = 0.86
         left += value
 
 
-def area_legend(figure: Figure, names: Iterable[str]) -> None:
-    """Name the parts of stacked bars below the figure, in their order."""
+def area_handles(names: Iterable[str]) -> list[Patch]:
+    """Return the looks of parts of stacked bars with their names, in their order."""
     from matplotlib.patches import Patch
 
-    handles = [
+    return [
         Patch(
             facecolor=COLOURS[place % len(COLOURS)],
             hatch=HATCHES[place % len(HATCHES)],
@@ -68,7 +69,19 @@ def area_legend(figure: Figure, names: Iterable[str]) -> None:
         )
         for place, name in enumerate(names)
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=_LEGEND_COLUMNS, handlelength=2.2)
+
+
+def area_legend(figure: Figure, names: Iterable[str], columns: int = LEGEND_COLUMNS) -> None:
+    """Name the parts of stacked bars below the figure, in their order."""
+    figure.legend(handles=area_handles(names), loc="outside lower center", ncols=columns, handlelength=2.2)
+
+
+def plain_legend(figure: Figure, names: Iterable[str], columns: int = LEGEND_COLUMNS) -> None:
+    """Name areas that are told apart by place and colour, without hatches, in their order."""
+    from matplotlib.patches import Patch
+
+    handles = [Patch(facecolor=colour, label=name) for name, colour in zip(names, COLOURS, strict=False)]
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, handlelength=2.2)
 
 
 def note(axes: Axes, y: float, text: str) -> None:

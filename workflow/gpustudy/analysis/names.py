@@ -35,6 +35,8 @@ class Product:
 TIME = "Time"
 MEMORY = "Memory"
 TRAINING = "Training and samples"
+COUNTERS = "Hardware counters"
+BOUNDS = "Bounds"
 STUDY = "Study"
 
 FIGURES = {
@@ -64,6 +66,110 @@ FIGURES = {
         "with each other and not with the step time.",
         TIME,
         ("census",),
+    ),
+    "class_share": Product(
+        "Share of the time by kind of kernel",
+        "Share of the profiled time that each kind of kernel takes (on the CPU: of operator, self time), from the "
+        "steps of the census: totals over the repeats, shares of their sum. A convolution's own layout kernels count "
+        "as layout.",
+        TIME,
+        ("census",),
+    ),
+    "step_timeline": Product(
+        "A step over time",
+        "One profiled step of the first repeat: a lane for each kind of kernel, from top to bottom in the order of the "
+        "legend, filled where one ran; above the lanes, the stretches of forward (F), backward (B) and optimiser (O). "
+        "Parts of a six-hundredth of the longest step are filled whole. White across all lanes is idle. On the CPU an "
+        "operator is drawn from its start for as long as its self time.",
+        TIME,
+        ("census",),
+    ),
+    "profiling_cost": Product(
+        "Cost of measuring",
+        "Wall time of the stages of a cell, start and warm-up included: means over the repeats. At the right, what the "
+        "counters saw: launches profiled of all launches of a step; where there are no counters, time of a step under "
+        "the profiler over that without.",
+        TIME,
+        ("train", "census", "counters", "quality"),
+    ),
+    "instruction_mix": Product(
+        "Instruction mix",
+        "Dynamic instructions of a step by kind, totals over the repeats. Left: thread-level instructions, predicated "
+        "on, by operation; tensor instructions are among the others there. Right: warp-level instructions by opcode.",
+        COUNTERS,
+        ("counters",),
+    ),
+    "cycles_and_instructions": Product(
+        "Cycles and instructions over baseline",
+        "SM active cycles (mean over the SMs) and executed warp instructions, of the config over those of baseline on "
+        "the same GPU, paired by repeat: geometric mean and 95% t interval of the logarithms; logarithmic axis. Four "
+        "scopes, as a claim can hold in one and fail in another: the total of a step, the average launch, the median "
+        "launch, and the total of the first launches. The upright stroke is the least that the counted multiply-adds "
+        "need with the largest instruction of the config's precision, over what was measured for baseline (modelled): "
+        "no total can lie left of it.",
+        COUNTERS,
+        ("counters", "census"),
+    ),
+    "pipe_utilisation": Product(
+        "Use of tensor cores and CUDA cores",
+        "Cycles in which a pipe was in use, of the active cycles of a step (tensor: all operations of the tensor pipe; "
+        "FMA: float32 and integer multiply-add; ALU: integer and logic), and SM throughput, the busiest unit of an SM, "
+        "of its peak over elapsed cycles: totals of a step, mean and 95% t interval over the repeats.",
+        COUNTERS,
+        ("counters",),
+    ),
+    "ipc_and_occupancy": Product(
+        "Instructions per cycle and occupancy",
+        "Left: executed warp instructions per active cycle of an SM, of a whole step and of the median launch. Right: "
+        "warps in flight of the most that an SM can hold, as achieved over active cycles and as the launches' block "
+        "sizes, registers and shared memory allow; of a whole step. Mean and 95% t interval over the repeats.",
+        COUNTERS,
+        ("counters",),
+    ),
+    "cache_and_dram": Product(
+        "Caches and memory",
+        "Hit rates of L1 and L2 by sectors, and DRAM throughput of its peak: of a whole step from sums, with caches "
+        "flushed before each kernel and with caches left as the kernel before left them, and of the median launch. "
+        "Writes count as hits in L2; asynchronous copies bypass L1. Mean and 95% t interval over the repeats.",
+        COUNTERS,
+        ("counters",),
+    ),
+    "stalls": Product(
+        "Why warps wait",
+        "Left: warps stalled for each reason per issued instruction. Right: warp cycles that they waited in a step, "
+        "summed over all schedulers. The left number rises by itself when fewer instructions do the same work; the "
+        "right one does not. 'selected' is no stall: the warp issued. Totals of a step, means over the repeats; a "
+        "darker field is a larger number.",
+        COUNTERS,
+        ("counters",),
+    ),
+    "priority": Product(
+        "Priority of kernels",
+        "Time of a step that the profiler's guided analysis says could be saved, kernel by kernel: sum over launches "
+        "of duration times the largest global estimate of its rules (modelled: an estimate, not a measurement). The "
+        "kernels of each GPU with the largest scores in any config; means over the repeats; logarithmic axis.",
+        COUNTERS,
+        ("counters",),
+    ),
+    "roofline": Product(
+        "Hierarchical roofline",
+        "Floating-point operations per second against operations per byte moved in L1, L2 and DRAM, for each kind of "
+        "kernel: three marks side by side, from totals of a step. Lines are peak rates of the device at its boost clock "
+        "as its maker's documents state them (study/peaks.yaml); what no document states has no line, but for the DRAM "
+        "bandwidth, which then follows from the counters. Counters are taken at the base clock unless clock control is "
+        "off, so that marks stay somewhat below what the device can reach.",
+        BOUNDS,
+        ("counters",),
+    ),
+    "floor": Product(
+        "Physical floor of a step",
+        "Bars (modelled): the least time of a step, each call of an operator taking its operations over the peak rate of "
+        "its precision or the bytes it reads over the memory bandwidth, whichever is longer; by phase (left) and by kind "
+        "of kernel (right). Peak rates are those of the device's documents (study/peaks.yaml). Diamonds: the measured "
+        "time of a step. At the right, measured over floor. Fusing operators, or finding inputs in a cache, can undercut "
+        "the floor.",
+        BOUNDS,
+        ("census", "train"),
     ),
     "layout_conversions": Product(
         "Memory-layout conversions",

@@ -58,7 +58,7 @@ def draw_series(
         for place in range(len(names)):
             found = estimate(group, place)
             if found is not None:
-                scaled = _scaled(found, scale)
+                scaled = found.scaled(scale)
                 colour, marker = look_of(place)
                 marks.interval(axes, y + _offset(place, len(names)), scaled, marker, colour, _MARK_POINTS)
                 drawn += [value for value in (scaled.value, scaled.low, scaled.high) if value is not None]
@@ -97,13 +97,6 @@ def percent_axis(axes: Axes, label: str) -> None:
     axes.set_xlim(0, 100)
     axes.set_xticks([0, 50, 100])
     axes.set_xlabel(label)
-
-
-def _scaled(estimate: Estimate, scale: float) -> Estimate:
-    from dataclasses import replace
-
-    ends = {name: None if (end := getattr(estimate, name)) is None else end * scale for name in ("low", "high")}
-    return replace(estimate, value=estimate.value * scale, **ends)
 
 
 def _offset(place: int, count: int) -> float:

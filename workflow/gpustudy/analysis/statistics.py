@@ -61,6 +61,11 @@ class Estimate:
         """Whether the interval speaks of other repeats, and not of one run alone."""
         return self.n > 1 and self.low is not None
 
+    def scaled(self, factor: float) -> Estimate:
+        """Return the same in another unit: value and interval times a positive ``factor``."""
+        low, high = (None if end is None else end * factor for end in (self.low, self.high))
+        return Estimate(self.value * factor, low, high, self.n, self.interval)
+
 
 def mean_over_repeats(values: Sequence[float]) -> Estimate:
     """Return the mean of one value per repeat, with the t interval of the mean.

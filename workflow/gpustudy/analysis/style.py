@@ -6,6 +6,7 @@ Nothing here touches matplotlib's global state: figures are made and saved insid
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gpustudy.base.atomic import write_bytes
 
 if TYPE_CHECKING:
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 COLUMN_IN = 3.33
@@ -121,6 +123,29 @@ def _settle(figure: Figure) -> None:
         left, bottom, width, height = (round(value, _PLACE_DIGITS) for value in axes.get_position(original=True).bounds)
         axes.set_position((left, bottom, width, height))
 
+
+def plain_log(axis: Axis) -> None:
+    """Label a logarithmic axis with plain numbers, as many as its span asks for: 0.01, 0.1, 1 or 0.9, 1, 1.1."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+    low, high = (float(end) for end in axis.get_view_interval())
+    decades = math.log10(high / low)
+    if decades < _EVEN_DECADES:
+        ticks = [float(tick) for tick in MaxNLocator(_EVEN_TICKS).tick_values(low, high)]
+    else:
+        steps = next(steps for most, steps in _LOG_STEPS if decades < most)
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        ticks = [step * 10.0**power for power in powers for step in steps]
+    axis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+_EVEN_DECADES, _EVEN_TICKS = 0.35, 4
+"""Span of a logarithmic axis, in decades, below which its ticks are evenly spaced numbers, and about how many."""
+
+_LOG_STEPS = ((0.9, (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)), (1.8, (1.0, 2.0, 5.0)), (math.inf, (1.0,)))
+"""Span in decades -> ticks within a decade for axes that span less."""
 
 _LEAST_S = 0.9995
 """From here on times are told in seconds, in seconds: what would read as 1000 ms does not."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ import pandas as pd
 
 from gpustudy.analysis import marks, panels, style
 from gpustudy.analysis.statistics import Estimate, mean_over_repeats
+from gpustudy.study.labels import label_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,21 +70,28 @@ def draw(dataset: Dataset) -> Figure:
         row_in=_ROW_IN,
         legend_in=_LEGEND_BELOW_IN,
     )
+    names = scope_names(dataset)
     for panel in parts:
         for axes, measure in zip(panel.axes, measures, strict=True):
-            _column(axes, dataset, rows, panel, measure)
+            _column(axes, dataset, rows, panel, measure, _series(rows, measure, names))
     for axes, measure in zip(parts[-1].axes if parts else (), measures, strict=True):
         axes.set_xlabel(measure.title)
-        _legend(figure, axes, [label for label, _, _ in _series(rows, measure)])
+        _legend(figure, axes, [label for label, _, _ in _series(rows, measure, names)])
     return figure
 
 
-def _column(axes: Axes, dataset: Dataset, rows: pd.DataFrame, panel: panels.Panel, measure: Measure) -> None:
+def _column(
+    axes: Axes,
+    dataset: Dataset,
+    rows: pd.DataFrame,
+    panel: panels.Panel,
+    measure: Measure,
+    series: Sequence[tuple[str, str, str]],
+) -> None:
     """Draw one measure of one gpu: a mark for each series in each row."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(_MOST_INTERVALS))
-    series = _series(rows, measure)
     for y, group in panel.rows():
         of_group = dataset.of(rows, group)
         for place, (_, quantity, scope) in enumerate(series):
@@ -105,16 +113,25 @@ def estimate(rows: pd.DataFrame) -> Estimate:
     return Estimate(float(row["value"]), low, high, 1, row["interval"] if low is not None else None)
 
 
+def scope_names(dataset: Dataset) -> dict[str, str]:
+    """Return scope -> name of the label it is about, where all gpus' data sets agree on it."""
+    found: dict[str, set[str]] = {}
+    for gpu in dataset.gpus:
+        for label, name in label_names(dataset.survey.study, gpu).items():
+            found.setdefault(f"label_{label}", set()).add(name.replace("_", " "))
+    return {scope: next(iter(names)) for scope, names in found.items() if len(names) == 1}
+
+
 def _has_any(rows: pd.DataFrame, measures: Sequence[Measure]) -> bool:
     return bool(rows["quantity"].isin([name for measure in measures for name in measure.quantities]).any())
 
 
-def _series(rows: pd.DataFrame, measure: Measure) -> list[tuple[str, str, str]]:
-    """Return the series of a measure: label, quantity, scope."""
+def _series(rows: pd.DataFrame, measure: Measure, names: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Return the series of a measure: label, quantity, scope; ``names`` are those of scopes."""
     series = []
     for quantity, label in measure.quantities.items():
         scopes = sorted(rows[rows["quantity"] == quantity]["scope"].unique())
-        series += [(label or scope.replace("_", " "), quantity, scope) for scope in scopes]
+        series += [(label or names.get(scope, scope.replace("_", " ")), quantity, scope) for scope in scopes]
     return series
 
 

@@ -17,14 +17,21 @@ if TYPE_CHECKING:
 _LEAST_SPAN = (0.9, 1.1)
 """What the axis shows at least: several times the noise floor, so that its band reads as a band."""
 
+_BAND = "#bdbdbd"
+_BAND_EDGE = "#7d7d7d"
+"""Ground and edges of the noise floor's band: the edges keep it visible where the axis spans much."""
+
+_MARGIN = 1.06
+"""Factor between the outermost end of an interval and the end of the axis."""
+
 
 def draw(dataset: Dataset) -> Figure:
     """Return the figure ``speedup``."""
     figure, parts = panels.gpu_panels(dataset, "train", lambda group: bool(dataset.step_times(group)))
     for panel in parts:
         (axes,) = panel.axes
-        axes.axvspan(1 / (1 + NOISE_FLOOR), 1 + NOISE_FLOOR, facecolor="#c8c8c8", edgecolor="none", zorder=0.5)
-        axes.axvline(1, color=style.QUIET, linewidth=0.6, zorder=0.6)
+        low, high = 1 / (1 + NOISE_FLOOR), 1 + NOISE_FLOOR
+        axes.axvspan(low, high, facecolor=_BAND, edgecolor=_BAND_EDGE, linewidth=0.5, zorder=0.55)
         edges = list(_LEAST_SPAN)
         for y, group in panel.rows():
             if not dataset.step_times(group):
@@ -40,6 +47,8 @@ def draw(dataset: Dataset) -> Figure:
             marks.interval(axes, y, ratio)
             marks.note(axes, y, f"{ratio.value:.2f}x {verdict(ratio)}, n={ratio.n}")
             edges += [value for value in (ratio.value, ratio.low, ratio.high) if value is not None]
-        marks.fit(axes, edges)
+        axes.set_xscale("log")  # twice as fast and twice as slow are equally far from 1
+        axes.set_xlim(min(edges) / _MARGIN, max(edges) * _MARGIN)
+        style.plain_log(axes.xaxis)
         axes.set_xlabel("speed-up over baseline (x)")
     return figure

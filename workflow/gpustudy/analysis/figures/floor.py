@@ -1,0 +1,110 @@
+"""The physical floor of a step beside its measured time, by phase and by family of kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from gpustudy.analysis import marks, panels, style
+from gpustudy.analysis.families import FAMILIES
+from gpustudy.analysis.floor import MODELLED, NO_PEAKS, Floor, floor_of
+from gpustudy.analysis.statistics import Estimate, summarise_steps
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from gpustudy.analysis.dataset import Dataset, Group
+
+PHASES = ("forward", "backward", "optimiser", "rest")
+
+_LEGEND_BELOW_IN = 0.36
+_LEGEND_IN = 0.95
+"""Height of the legends, in inches: five lines under ticks and title."""
+
+
+def draw(dataset: Dataset) -> Figure:
+    """Return the figure ``floor``."""
+    floors = {
+        (gpu, group.config): floor
+        for gpu in dataset.gpus
+        for group in dataset.groups(gpu)
+        if (floor := floor_of(dataset, group)) is not None
+    }
+    figure, parts = panels.gpu_panels(
+        dataset,
+        "census",
+        lambda group: (group.gpu, group.config) in floors,
+        columns=2,
+        width_in=style.TEXT_IN,
+        legend_in=_LEGEND_IN,
+        word=lambda group: NO_PEAKS,
+    )
+    for panel in parts:
+        rows = [
+            (y, floors[group.gpu, group.config], measured(dataset, group))
+            for y, group in panel.rows()
+            if (group.gpu, group.config) in floors
+        ]
+        largest = max(max(floor.seconds, step.value if step else 0.0) for _, floor, step in rows)
+        scale, unit = style.time_unit(largest)
+        by_phase, by_family = panel.axes
+        for y, floor, step in rows:
+            _bar(by_phase, y, phases_of(floor), scale, step)
+            _bar(by_family, y, families_of(floor), scale, step)
+            marks.note(by_family, y, _ratio(floor, step, scale, unit))
+        for axes in panel.axes:
+            marks.start_at_zero(axes)
+            axes.set_xlabel(f"time of a step ({unit})")
+    if parts:
+        for axes, names in zip(parts[-1].axes, (PHASES, tuple(FAMILIES)), strict=True):
+            _legend(figure, axes, names)
+    return figure
+
+
+def phases_of(floor: Floor) -> dict[str, float]:
+    """Return the floor of each phase in seconds."""
+    named = {phase: floor.of_phase(phase) for phase in PHASES[:-1]}
+    return named | {PHASES[-1]: max(floor.seconds - sum(named.values()), 0.0)}
+
+
+def families_of(floor: Floor) -> dict[str, float]:
+    """Return the floor of each family in seconds."""
+    return {name: sum(part.seconds for part in floor.parts if part.family == name) for name in FAMILIES}
+
+
+def measured(dataset: Dataset, group: Group) -> Estimate | None:
+    """Return the measured time of a step in seconds; None where none was."""
+    times = dataset.step_times(group)
+    return summarise_steps(times) if times else None
+
+
+def _bar(axes: Axes, y: float, parts: Mapping[str, float], scale: float, step: Estimate | None) -> None:
+    """Draw the floor as a bar and the measured time as a mark: two kinds of value, two kinds of sign."""
+    marks.stack(axes, y, {name: seconds * scale for name, seconds in parts.items()}, height=0.6)
+    if step is not None:
+        marks.interval(axes, y, step.scaled(scale), colour=style.INK)
+
+
+def _ratio(floor: Floor, step: Estimate | None, scale: float, unit: str) -> str:
+    if step is None:
+        return f"{style.number(floor.seconds * scale)} {unit}"
+    return f"{style.number(step.value / floor.seconds)}x floor"
+
+
+def _legend(figure: Figure, axes: Axes, names: Sequence[str]) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.transforms import ScaledTranslation
+
+    mark = Line2D([], [], linestyle="none", marker="D", color=style.INK, markersize=3.6, label="measured step")
+    below = ScaledTranslation(0, -_LEGEND_BELOW_IN, figure.dpi_scale_trans)
+    axes.legend(
+        handles=[*marks.area_handles([f"{name} ({MODELLED})" for name in names]), mark],
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0),
+        bbox_transform=axes.transAxes + below,
+        ncols=2,
+        fontsize=6,
+        handlelength=2.0,
+        borderpad=0,
+    )
