@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpustudy.launch.images import wanted_image
 from gpustudy.launch.preflight.checks import FAIL, PASS, SKIPPED, WARN, Check
+from gpustudy.launch.preflight.container import check_container
 from gpustudy.launch.preflight.survey import head_checks, node_checks
 from gpustudy.launch.tools import Answer
 from tests.launch.places import found, place_at, write_system_file
@@ -219,6 +223,72 @@ def test_dockers_daemon_must_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         look(tmp_path, answers | {f"{docker} version": "20.10.24\n"}, overlay=overlay)["container runtime"].level
         == PASS
     )
+
+
+def test_the_driver_of_the_newest_stack_must_be_newer(tmp_path: Path) -> None:
+    """torch 2.13 from PyPI is built for CUDA 13, although its image's base is CUDA 12.8: driver 580 (NVIDIA)."""
+    check = look(tmp_path, overlay={"gpus": {"a100": {"stack": "current"}}})["driver for a100"]
+    assert check.level == FAIL
+    assert "older than 580, which CUDA 13 of stack current needs" in check.sentence
+
+
+class Trial:
+    """Answers as the program in an image does; the command that starts it is kept."""
+
+    def __init__(self, recorded: Recorded, answer: Answer) -> None:
+        self.recorded, self.answer, self.command = recorded, answer, list[str]()
+
+    def __call__(self, command: Sequence[str], timeout_s: float = 0.0) -> Answer:
+        if command[0] == "env":
+            self.command = list(command)
+            return self.answer
+        return self.recorded(command)
+
+
+PAPER = {"torch": "2.0.1+cu118", "numpy": "1.26.4", "cuda": "11.8", "device": A100, "ncu": "2025.2.0.0"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "code", "level", "sentence"),
+    [
+        ({}, 0, PASS, f"torch 2.0.1+cu118 (CUDA 11.8) uses {A100}, and ncu is 2025.2.0.0"),
+        ({"device": None}, 0, FAIL, "finds no GPU (UserWarning: The NVIDIA driver on your system is too old)"),
+        ({"ncu": None}, 0, WARN, "it has no ncu: no counters"),
+        ({"torch": "2.13.0"}, 0, FAIL, "torch 2.13.0 (pinned: 2.0.1)"),
+        (None, 255, FAIL, "does not start here as a stage would: FATAL: container creation failed"),
+        (None, 124, WARN, "did not start within 25 s"),
+    ],
+)
+def test_the_image_is_started_as_a_stage_is(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changed: dict[str, Any] | None,
+    code: int,
+    level: str,
+    sentence: str,
+) -> None:
+    program = tmp_path / "bin" / "apptainer"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    monkeypatch.setattr("gpustudy.launch.preflight.container.require_key", lambda wanted, path: None)
+    errors = (
+        "UserWarning: The NVIDIA driver on your system is too old" if code == 0 else "FATAL: container creation failed"
+    )
+    answer = Answer(code, "" if changed is None else json.dumps(PAPER | changed), errors)
+    trial = Trial(Recorded({str(program): "apptainer version 1.4.5\n"}), answer)
+    place = place_at(
+        "jetstream2", tmp_path, trial, CUDA_VISIBLE_DEVICES="0", LD_LIBRARY_PATH="/opt/old", PATH="/usr/bin"
+    )
+    image = wanted_image(place.effective, "paper").path
+    image.parent.mkdir(parents=True)
+    image.write_bytes(b"an image")
+    finding = check_container(place, "paper")
+    assert finding.level == level
+    assert sentence in finding.sentence
+    assert {"--nv", "--cleanenv", "--contain", str(image)} <= set(trial.command)
+    assert "APPTAINERENV_CUDA_VISIBLE_DEVICES=0" in trial.command
 
 
 def head(tmp_path: Path, site: str = "jetstream2", **more: Any) -> dict[str, Check]:

@@ -290,8 +290,12 @@ class Stack(Section):
     description: str = Field("", description="For people; in no key.")
     recipe: str = Field(description="Container recipe, relative to the root of the checkout.")
     pins: str = Field(description="Pinned packages (name==version), relative to the root of the checkout.")
+    cuda: Annotated[str, Field(pattern=r"^\d+(\.\d+)?$")] | None = Field(
+        None, description="CUDA release that its torch is built for; decides the oldest driver. In no key."
+    )
     architectures: Annotated[list[Architecture], Field(min_length=1)] = Field(
-        description="What its torch has kernels for; a device of the same major number and a higher minor one runs them."
+        description="What its torch has kernels for; a device of the same major number and a higher minor one "
+        "runs them."
     )
     gaps: dict[Architecture, str] = Field(
         {}, description="Architectures that it cannot run: why, and which stack to take. In no key."

@@ -9,15 +9,12 @@ from collections.abc import Mapping
 from gpustudy.base.errors import UserError
 from gpustudy.launch.devices import Device, granted, list_devices, matching
 from gpustudy.launch.preflight.checks import Finding, Place, failed, passed, refused, skipped, warned
-from gpustudy.study.load import ROOT
 from gpustudy.study.models import Gpu
-from gpustudy.study.stacks import base_image
 
 LEAST_DRIVER: Mapping[int, tuple[int, ...]] = {11: (450, 80), 12: (525, 60), 13: (580,)}
 """CUDA major version -> oldest Linux driver that runs its programs, by minor-version compatibility.
 Source: NVIDIA, CUDA Compatibility, table of minor version compatibility."""
 
-_BASE_CUDA = re.compile(r"cuda:(\d+\.\d+)")
 _ADMIN_ONLY = re.compile(r"^RmProfilingAdminOnly:\s*(\d)", re.MULTILINE)
 _CAPABILITIES = re.compile(r"^CapEff:\s*([0-9a-f]+)", re.MULTILINE)
 _VIRTUAL = re.compile(r"Virtualization Mode\s*:\s*VGPU", re.IGNORECASE)
@@ -59,7 +56,7 @@ def check_driver(place: Place, name: str, gpu: Gpu) -> Finding:
     cuda = _cuda_of(place, gpu)
     least = LEAST_DRIVER.get(int(cuda.split(".")[0])) if cuda else None
     if cuda is None or least is None:
-        return skipped(f"The CUDA version of stack {gpu.stack} is not known here ({cuda or 'no torch'}).")
+        return skipped(f"The CUDA release of stack {gpu.stack} is not known here ({cuda or 'none stated'}).")
     found = devices[0].driver if devices else ""
     numbers = tuple(int(part) for part in re.findall(r"\d+", found))
     needed = ".".join(str(part) for part in least)
@@ -74,10 +71,9 @@ def check_driver(place: Place, name: str, gpu: Gpu) -> Finding:
 
 
 def _cuda_of(place: Place, gpu: Gpu) -> str | None:
-    """Return the CUDA version that a gpu's torch is built for: the image's, or that of this environment."""
+    """Return the CUDA release that a gpu's torch is built for: the stack's, or that of this environment."""
     if place.site.runtime != "none":
-        found = _BASE_CUDA.search(base_image(ROOT / place.effective.study.stacks[gpu.stack].recipe))
-        return found[1] if found else None
+        return place.effective.study.stacks[gpu.stack].cuda
     answer = place.ask(sys.executable, "-c", "import torch; print(torch.version.cuda or '')")
     return answer.out.strip() or None if answer.code == 0 else None
 

@@ -91,7 +91,7 @@ def check_image(place: Place, stack: str) -> Finding:
 def check_ncu(place: Place) -> Finding:
     """Whether Nsight Compute is there, of the version asked for: on the node, or in the image."""
     if place.site.runtime != "none":
-        return skipped("The image brings its own ncu; the counters stage checks its version.")
+        return skipped("The image brings its own ncu (see the row on the container).")
     answer = place.ask("ncu", "--version")
     if answer.is_absent:
         return warned(

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain
 
 from gpustudy.base.errors import UserError
-from gpustudy.launch.preflight import gpu, node, scheduler, software, storage
+from gpustudy.launch.preflight import container, gpu, node, scheduler, software, storage
 from gpustudy.launch.preflight.asked import Asked
 from gpustudy.launch.preflight.checks import (
     FAIL,
@@ -69,6 +69,7 @@ def node_checks(place: Place, is_elsewhere: bool) -> list[Named]:
         ("runtime on the node" if is_elsewhere else "container runtime", software.check_runtime),
         ("job step", node.check_step),
         *([("scratch on the node", storage.check_scratch)] if is_elsewhere else []),
+        *((f"container {stack}", partial(container.check_container, stack=stack)) for stack in stacks),
         *((f"stack {stack}", partial(software.check_pins, stack=stack)) for stack in stacks),
         ("cores", node.check_cores),
         ("memory", node.check_memory),
