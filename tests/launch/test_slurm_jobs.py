@@ -23,7 +23,9 @@ import os, time
 from gpustudy.launch.slurm_jobs import JOBS_RECORD, guard_slurm_jobs
 guard_slurm_jobs()
 with open(os.environ[JOBS_RECORD], "a") as record:
-    record.write("11\\n12\\n")
+    record.write("11 cpu-baseline-r1 logs/11.log\\n12 - -\\n")
+with open(os.environ[JOBS_RECORD] + ".notes", "a") as notes:
+    notes.write("Slurm job 11 ended: TIMEOUT\\n")
 print("submitted", flush=True)
 time.sleep({seconds})
 """
@@ -49,10 +51,18 @@ def folder(tmp_path, monkeypatch):
 
 
 def start_run(seconds: float) -> subprocess.Popen[str]:
-    run = subprocess.Popen([sys.executable, "-c", RUN.format(seconds=seconds)], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", RUN.format(seconds=seconds)]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert run.stdout is not None
     assert run.stdout.readline() == "submitted\n"
     return run
+
+
+def wait_for_text(path: Path) -> str:
+    deadline = time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline and not (path.exists() and path.read_text()):
+        time.sleep(0.1)
+    return path.read_text()
 
 
 def wait_until_cancelled(folder: Path) -> list[str]:
@@ -63,6 +73,24 @@ def wait_until_cancelled(folder: Path) -> list[str]:
     return cancelled.read_text().split() if cancelled.exists() else []
 
 
+@pytest.mark.parametrize("seconds", [0, 3])
+def test_a_run_prints_what_the_wrappers_note_once(folder, seconds):
+    run = start_run(seconds)
+    assert run.communicate()[1] == "Slurm job 11 ended: TIMEOUT\n"
+    assert wait_until_cancelled(folder)
+    assert not list(folder.glob(".snakemake/gpustudy-slurm/*.notes"))
+
+
+def test_the_watcher_gives_up_where_there_is_no_slurm(folder):
+    (folder / "bin/squeue").write_text("#!/bin/sh\nexit 127\n")
+    record = left_record(folder, socket.gethostname())
+    watcher = subprocess.run(
+        [sys.executable, "-m", "gpustudy.launch.slurm_jobs", str(record)], input=b"", timeout=LIMIT_S
+    )
+    assert watcher.returncode == 0
+    assert record.exists()
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_jobs_of_a_run_that_was_killed_are_cancelled(folder, number):
     run = start_run(60)
@@ -70,7 +98,7 @@ def test_jobs_of_a_run_that_was_killed_are_cancelled(folder, number):
     run.wait()
     assert wait_until_cancelled(folder) == ["11", "12"]
     assert (folder / "queue").read_text() == "10\n"
-    assert "11, 12" in (folder / ".snakemake/gpustudy-slurm/cancelled.log").read_text()
+    assert "11, 12" in wait_for_text(folder / ".snakemake/gpustudy-slurm/cancelled.log")
 
 
 def test_jobs_of_a_run_that_lives_are_left_alone(folder):

@@ -12,7 +12,10 @@ import pytest
 from tests.conftest import REPOSITORY
 
 WRAPPERS = REPOSITORY / "workflow" / "profiles" / "bin"
-SUBMIT = ("--parsable", "--job-name", "gpustudy_uuid", "-A", "abc123", "--wrap=true")
+SUBMIT = (
+    *("--parsable", "--job-name", "gpustudy_uuid", "--output", "logs/%j.log"),
+    *("--comment", "rule_cpu-baseline-r1_run_census_run_train", "-A", "abc123", "--wrap=true"),
+)
 STATUS = ("-X", "--parsable2", "--noheader", "--format=JobIdRaw,State", "--name", "gpustudy_uuid")
 
 
@@ -26,6 +29,7 @@ class Site:
         self.calls.touch()
         self.record = folder / "run.jobs"
         self.record.touch()
+        self.notes = folder / "run.jobs.notes"
         for name in ("sbatch", "squeue", "scancel", "sacct", "srun", "sacctmgr", "sshare"):
             self.program(name, "exit 0")
 
@@ -71,7 +75,7 @@ def test_the_job_id_stands_alone_after_a_banner(site):
     site.program("sbatch", BANNER + "echo 4711")
     done = site.call("sbatch", *SUBMIT)
     assert (done.returncode, done.stdout, done.stderr) == (0, "4711\n", "")
-    assert site.record.read_text() == "4711\n"
+    assert site.record.read_text() == "4711 cpu-baseline-r1 logs/4711.log\n"
 
 
 def test_the_cluster_of_a_job_id_is_left_out(site):
@@ -101,16 +105,19 @@ def test_a_refusal_is_told_wherever_the_site_printed_it(site):
     assert (done.returncode, done.stdout) == (1, "")
     assert "--mem option...FAILED" in done.stderr
     assert "denied" in done.stderr
+    assert site.notes.read_text().startswith(
+        "cpu-baseline-r1 was not submitted: --> Verifying no --mem option...FAILED"
+    )
 
 
 def test_a_job_that_was_queued_after_all_is_found_and_not_submitted_again(site):
-    site.record.write_text("40\n")
+    site.record.write_text("40 a b\n")
     site.program("sbatch", "echo 'sbatch: error: Batch job submission failed: Socket timed out' >&2; exit 1")
     site.program("squeue", "echo 40; echo 41")
     done = site.call("sbatch", *SUBMIT)
     assert (done.returncode, done.stdout) == (0, "41\n")
     assert len(site.called("sbatch")) == 1
-    assert site.record.read_text() == "40\n41\n"
+    assert site.record.read_text().splitlines()[1:] == ["41 cpu-baseline-r1 logs/41.log"]
 
 
 def test_an_unconfirmed_job_that_is_nowhere_is_a_failure(site):
@@ -142,7 +149,9 @@ def test_excluded_nodes_are_taken_again_when_no_other_is_left(site):
     assert len(site.called("sbatch")) == 2
 
 
-@pytest.mark.parametrize("reason", ["PartitionTimeLimit", "QOSMaxWallDurationPerJobLimit", "JobHeldAdmin"])
+@pytest.mark.parametrize(
+    "reason", ["PartitionConfig", "PartitionTimeLimit", "QOSMaxWallDurationPerJobLimit", "JobHeldAdmin"]
+)
 def test_a_request_that_can_never_start_is_cancelled_and_refused(site, reason):
     site.program("sbatch", "echo 12")
     site.program("squeue", f"echo {reason}")
@@ -176,6 +185,14 @@ def test_states_of_squeue_become_those_that_the_plugin_knows(site):
     site.program("squeue", r"printf '2|PREEMPTED\n3|RUNNING\n'")
     done = site.call("squeue", "--format=%i|%T", "--states=all", "--noheader", "--name", "x")
     assert done.stdout.split() == ["2|FAILED", "3|RUNNING"]
+
+
+def test_how_a_job_ended_is_told_once(site):
+    site.record.write_text("1 cpu-baseline-r1 logs/1.log\n2 cpu-opt2-r1 logs/2.log\n")
+    site.program("sacct", r"printf '1|TIMEOUT\n2|RUNNING\n'")
+    site.call("sacct", *STATUS)
+    site.call("sacct", *STATUS)
+    assert site.notes.read_text() == "Slurm job 1 (cpu-baseline-r1) ended: TIMEOUT; its log: logs/1.log\n"
 
 
 @pytest.mark.parametrize(

@@ -121,3 +121,5 @@ def put_wrappers_first() -> None:
     """Let this process find the wrappers of Slurm's programs before the programs themselves."""
     if WRAPPERS.is_dir():
         os.environ["PATH"] = os.pathsep.join([str(WRAPPERS), os.environ.get("PATH", os.defpath)])
+    if "SLURM_CONF" in os.environ:  # the plugin drops it in jobs; the wrappers put it back
+        os.environ["GPUSTUDY_SLURM_CONF"] = os.environ["SLURM_CONF"]

@@ -8,12 +8,15 @@ died as well (a login node that went down), the next run in the folder does it.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import fcntl
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +25,8 @@ from pathlib import Path
 from gpustudy.base.errors import UserError
 
 JOBS_RECORD = "GPUSTUDY_SLURM_JOBS"
-"""Environment variable with the record of this run's jobs, one id a line. Without the file nothing is submitted."""
+"""Environment variable with the record of this run's jobs: a line with id, cell and log each. Without the file nothing
+is submitted."""
 
 _RECORDS = Path(".snakemake/gpustudy-slurm")
 _SNAKEMAKE_LOCKS = Path(".snakemake/locks")
@@ -37,6 +41,8 @@ _WATCH_LIMIT_S = 3600.0
 _SETTLE_S = 2.0
 """Seconds after the end of a run in which a submission that it had begun takes the record's lock."""
 _RETRY_S = 5.0
+_NO_PROGRAM = 127
+"""Exit code of a shell, and of the wrappers, where there is no such program."""
 _watchers: list[subprocess.Popen[bytes]] = []
 """Held until this process ends: their standard input closes with it, however it ends."""
 
@@ -58,6 +64,7 @@ def guard_slurm_jobs() -> str | None:
     record.touch()
     os.environ[JOBS_RECORD] = str(record)
     _watchers.append(_start_watcher(record))
+    _print_notes(_notes_of(record))
     if not cancelled:
         return None
     return f"cancelled {_named(cancelled)} of a run that was killed: its cells are made anew."
@@ -75,14 +82,40 @@ def cancel_jobs(record: Path) -> list[str]:
         OSError, subprocess.SubprocessError: Slurm does not answer; the record stays.
     """
     with _locked(record):
-        jobs = _queued(record.read_text().split(), _UNFINISHED)
+        jobs = _queued(_ids(record), _UNFINISHED)
         if jobs:
             _ask(["scancel", *jobs])
         deadline = time.monotonic() + _GONE_LIMIT_S
         while _queued(jobs) and time.monotonic() < deadline:
             time.sleep(_PAUSE_S)
         record.unlink()
+        _notes_of(record).unlink(missing_ok=True)
     return jobs
+
+
+def _notes_of(record: Path) -> Path:
+    return record.with_name(record.name + ".notes")
+
+
+def _print_notes(notes: Path) -> None:
+    """Print what the wrappers note: Snakemake drops the reason why a group of jobs failed or was not submitted."""
+    printed = 0
+
+    def print_new() -> None:
+        nonlocal printed
+        with contextlib.suppress(OSError):
+            lines = notes.read_text(errors="replace").splitlines()
+            for line in lines[printed:]:
+                print(line, file=sys.stderr, flush=True)
+            printed = len(lines)
+
+    def keep_printing() -> None:
+        while True:
+            time.sleep(_PAUSE_S)
+            print_new()
+
+    threading.Thread(target=keep_printing, daemon=True).start()
+    atexit.register(print_new)
 
 
 def _start_watcher(record: Path) -> subprocess.Popen[bytes]:
@@ -121,6 +154,10 @@ def _locked(record: Path) -> Iterator[None]:
         yield
 
 
+def _ids(record: Path) -> list[str]:
+    return [line.split()[0] for line in record.read_text().splitlines() if line.strip()]
+
+
 def _queued(jobs: Sequence[str], *options: str) -> list[str]:
     """Return those of ``jobs`` that wait, run or end right now, or what ``options`` of squeue choose of them."""
     if not jobs:
@@ -147,15 +184,17 @@ def _watch(record: Path) -> None:
     sys.stdin.buffer.read()
     time.sleep(_SETTLE_S)
     deadline = time.monotonic() + _WATCH_LIMIT_S
-    while record.exists() and time.monotonic() < deadline:
-        if not _try_to_cancel(record):
-            time.sleep(_RETRY_S)
+    while record.exists() and time.monotonic() < deadline and not _try_to_cancel(record):
+        time.sleep(_RETRY_S)
 
 
 def _try_to_cancel(record: Path) -> bool:
+    """Return False where Slurm does not answer now; if it stays so, the next run cancels."""
     try:
         jobs = cancel_jobs(record)
-    except (OSError, subprocess.SubprocessError):  # Slurm is away; if it stays so, the next run cancels
+    except subprocess.CalledProcessError as error:
+        return error.returncode == _NO_PROGRAM
+    except subprocess.SubprocessError:
         return False
     if jobs:
         with record.with_name(_CANCELLED_LOG).open("a") as log:

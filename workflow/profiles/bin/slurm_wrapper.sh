@@ -15,6 +15,29 @@ elif [ -n "${GPUSTUDY_SLURM_CONF:-}" ]; then
     export SLURM_CONF=$GPUSTUDY_SLURM_CONF
 fi
 
+# File of this run with its jobs, one a line: id, cell, log. The run makes it and takes it away when it ends.
+record=${GPUSTUDY_SLURM_JOBS:-}
+
+# tell TEXT: a sentence for the person who looks at the run; the run prints what is added to this file
+tell() {
+    [ ! -e "${record:-/nowhere}" ] || printf '%s\n' "$1" >>"$record.notes"
+}
+
+# note_ends: read 'ID|STATE' lines, pass them on, and tell once how each job ended that did not end well
+note_ends() {
+    local id state cell log
+    while IFS='|' read -r id state; do
+        printf '%s|%s\n' "$id" "$state"
+        case $state in
+            CANCELLED* | DEADLINE | FAILED | NODE_FAIL | OUT_OF_MEMORY | PREEMPTED | TIMEOUT | BOOT_FAIL) ;;
+            *) continue ;;
+        esac
+        [ -n "$record" ] && ! grep -qs "^Slurm job $id " "$record.notes" || continue
+        read -r _ cell log < <(grep "^$id " "$record")
+        tell "Slurm job $id (${cell:-?}) ended: $state; its log: ${log:-?}"
+    done
+}
+
 # find_real NAME: the first NAME on PATH that is no wrapper, of this checkout or of another
 find_real() {
     local candidate
