@@ -6,8 +6,10 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from gpustudy.base.errors import UserError
 
@@ -15,6 +17,7 @@ MAIN_PID = "GPUSTUDY_MAIN_PID"
 """Environment variable with process id and host of the Snakemake that started this job, as ``PID@HOST``. In a job of
 Slurm that is the Snakemake inside the job; one that came from another host with the environment says nothing here."""
 
+_WATCHER = Path(__file__).with_name("watcher.py")
 _POLL_S = 0.1
 _GRACE_S = 5.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -36,13 +39,23 @@ def require_workflow() -> None:
         raise UserError("the workflow that started this stage is gone: start it again.")
 
 
-def run_guarded(command: Sequence[str], environment: dict[str, str]) -> int:
+def run_guarded(command: Sequence[str], environment: dict[str, str], undo: Sequence[str] = ()) -> int:
     """Run ``command`` in a process group of its own and return its exit code.
 
-    The group is ended when this process is told to end, and when the workflow that started this job is gone
-    (killed with -9, say): no orphan goes on measuring beside the next run.
+    The group is ended when this process is told to end, when the workflow that started this job is gone, and when this
+    process itself is killed with -9: no orphan goes on measuring beside the next run.
+
+    Args:
+        command: what to run.
+        environment: all its variables.
+        undo: a command to run at its end, however that comes, where ending the group is not enough.
     """
     process = subprocess.Popen(list(command), env=environment, start_new_session=True)
+    watcher = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(_WATCHER), str(process.pid), *undo],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
     previous = {number: signal.signal(number, _raise_interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         while (code := process.poll()) is None:
@@ -53,6 +66,7 @@ def run_guarded(command: Sequence[str], environment: dict[str, str]) -> int:
         for number, handler in previous.items():
             signal.signal(number, handler)
         _end_group(process)
+        watcher.communicate(b".")
 
 
 def _raise_interrupt(number: int, frame: object) -> None:

@@ -104,11 +104,7 @@ def run_stage_process(call: StageCall, box: Box | None, chosen: Mapping[str, str
     _remove_left_behind(box.runtime)
     started = container_command(box.runtime, container_job(call, box, chosen))
     host = host_environment(box.runtime, box.scratch, os.environ)
-    try:
-        return run_guarded(started.command, host | started.environment)
-    finally:
-        if started.undo:
-            ask(started.undo, _UNDO_TIMEOUT_S)
+    return run_guarded(started.command, host | started.environment, started.undo)
 
 
 def container_job(call: StageCall, box: Box, chosen: Mapping[str, str]) -> ContainerJob:
