@@ -315,7 +315,7 @@ def test_scratch_must_exist_be_writable_and_large_enough(tmp_path: Path, monkeyp
     assert f"mkdir -p {tmp_path / 'absent'}" in absent.sentence
     unset = head(tmp_path, site="stampede3-node", GPUSTUDY_SCRATCH="")["scratch"]
     assert unset.level == FAIL
-    assert "'SCRATCH' is not set" in unset.sentence
+    assert "is '$SCRATCH', and SCRATCH is not set" in unset.sentence
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=3 * 2**30))
     small = head(tmp_path)["scratch"]

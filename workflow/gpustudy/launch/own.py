@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import string
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -62,6 +63,27 @@ def own_site(study: Study, site: str, environment: Mapping[str, str] | None = No
         place = f"environment variable {ACCOUNT}" if variables.get(ACCOUNT) else f"{OWN_FILE}: 'sites.{site}.account'"
         _check_account(account, place)
     return OwnSite(account=account, scratch=scratch)
+
+
+def stated_scratch(study: Study, site: str, environment: Mapping[str, str] | None = None) -> Path | None:
+    """Return the scratch folder of ``site`` with its variables filled in, whether or not it exists; None where none is.
+
+    Raises:
+        UserError: it names a variable that is not set, or there is a mistake in the file.
+    """
+    variables = os.environ if environment is None else environment
+    text = own_site(study, site, variables).scratch
+    if text is None:
+        return None
+    try:
+        return Path(string.Template(text).substitute(variables))
+    except KeyError as error:
+        raise UserError(
+            f"the scratch folder of site {site} is '{text}', and {error.args[0]} is not set: set it, or {SCRATCH}, or "
+            f"name another folder in {OWN_FILE}."
+        ) from error
+    except ValueError as error:
+        raise UserError(f"the scratch folder of site {site} is no path: '{text}'; correct it.") from error
 
 
 def read_own(study: Study) -> Own:

@@ -87,7 +87,7 @@ def box_of(effective: Effective, gpu: str, keys: Keys) -> Box | None:
         return None
     runtime = find_runtime(site.runtime, site, effective.site)
     image = usable_image(wanted_image(effective, effective.study.gpus[gpu].stack, keys), runtime)
-    return Box(runtime, image, scratch_folder(site), effective.study.gpus[gpu].device == "cuda")
+    return Box(runtime, image, scratch_folder(effective), effective.study.gpus[gpu].device == "cuda")
 
 
 def run_stage_process(call: StageCall, box: Box | None, chosen: Mapping[str, str]) -> int:

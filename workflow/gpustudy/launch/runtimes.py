@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Literal
 
 from gpustudy.base.errors import UserError
+from gpustudy.launch.own import stated_scratch
 from gpustudy.launch.tools import Runner, ask
+from gpustudy.study.load import Effective
 from gpustudy.study.models import Site
 
 Kind = Literal["apptainer", "docker"]
@@ -71,18 +73,17 @@ def find_runtime(kind: Kind, site: Site, site_name: str, runner: Runner = ask) -
     return Runtime(kind, program, answer.out.strip().splitlines()[0] if answer.out.strip() else "unknown")
 
 
-def scratch_folder(site: Site, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Return the site's fast folder for images and temporary files; None where the site names none that is here.
+def scratch_folder(effective: Effective, environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the fast folder for images and temporary files, as the person or the site states it.
 
-    Variables in it, such as ``$SCRATCH``, are taken from the environment.
+    None where none is stated, or it is not here: a stage then works in the system's temporary folder
+    ('gpustudy preflight' says what is wrong with it).
     """
-    if site.scratch is None:
+    try:
+        folder = stated_scratch(effective.study, effective.site, environment)
+    except UserError:
         return None
-    text = site.scratch
-    for name in sorted(environment, key=len, reverse=True):
-        text = text.replace(f"${name}", environment[name]).replace(f"${{{name}}}", environment[name])
-    folder = Path(text)
-    return folder if "$" not in text and folder.is_dir() and os.access(folder, os.W_OK) else None
+    return folder if folder is not None and folder.is_dir() and os.access(folder, os.W_OK) else None
 
 
 def host_environment(runtime: Runtime, scratch: Path | None, environment: Mapping[str, str]) -> dict[str, str]:

@@ -111,8 +111,7 @@ def _build(arguments: argparse.Namespace) -> int:
         usable_image(wanted, runtime)
         print(f"{wanted.path} is there already; --force builds it anew.")
         return 0
-    site = effective.study.sites[effective.site]
-    record = build_image(wanted, effective.study.stacks[wanted.stack], runtime, scratch_folder(site))
+    record = build_image(wanted, effective.study.stacks[wanted.stack], runtime, scratch_folder(effective))
     _tell(wanted, record)
     return 0
 

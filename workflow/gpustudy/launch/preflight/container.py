@@ -12,8 +12,7 @@ from gpustudy.launch.containers import ContainerJob, container_command
 from gpustudy.launch.devices import VISIBLE
 from gpustudy.launch.images import require_key, usable_image, wanted_image
 from gpustudy.launch.preflight.checks import Finding, Place, failed, passed, skipped, warned
-from gpustudy.launch.preflight.storage import scratch_folder
-from gpustudy.launch.runtimes import find_runtime, host_environment
+from gpustudy.launch.runtimes import find_runtime, host_environment, scratch_folder
 from gpustudy.study.load import ROOT
 from gpustudy.study.stacks import CHECKED_PACKAGES, read_pins
 
@@ -53,14 +52,13 @@ def check_container(place: Place, stack: str) -> Finding:
     else:
         require_key(wanted, wanted.path)
         reference = str(wanted.path.resolve())
-    scratch = scratch_folder(place)
-    usable = scratch if scratch is not None and scratch.is_dir() else None
+    scratch = scratch_folder(place.effective, place.environment)
     uses_gpu = any(gpu.stack == stack for gpu in place.cuda_gpus.values())
     chosen = {VISIBLE: place.environment[VISIBLE]} if VISIBLE in place.environment else {}
-    with tempfile.TemporaryDirectory(prefix="gpustudy-preflight-", dir=usable) as home:
+    with tempfile.TemporaryDirectory(prefix="gpustudy-preflight-", dir=scratch) as home:
         job = ContainerJob(reference, ("python", "-c", _LOOK), (), Path(home), chosen, uses_gpu)
         started = container_command(runtime, job)
-        variables = host_environment(runtime, usable, place.environment) | started.environment
+        variables = host_environment(runtime, scratch, place.environment) | started.environment
         pairs = [f"{name}={value}" for name, value in variables.items()]
         answer = place.runner(["env", "-i", *pairs, *started.command], TRIAL_TIMEOUT_S)
         if started.undo and answer.code:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import string
 import tempfile
 from pathlib import Path
 
-from gpustudy.base.errors import UserError
-from gpustudy.launch.own import OWN_FILE, SCRATCH, own_site
+from gpustudy.launch.own import stated_scratch
 from gpustudy.launch.preflight.checks import Finding, Place, failed, passed, skipped, warned
 from gpustudy.study.load import ROOT
 
@@ -32,27 +30,9 @@ SHARED_TYPES = frozenset(
 """File system types that several machines see. Others are taken for a machine's own."""
 
 
-def scratch_folder(place: Place) -> Path | None:
-    """Return the scratch folder, by the environment, ``site.local.yaml`` or the site; None where none is stated.
-
-    Raises:
-        UserError: it names a variable that is not set.
-    """
-    stated = own_site(place.effective.study, place.effective.site, place.environment).scratch
-    if stated is None:
-        return None
-    try:
-        return Path(string.Template(stated).substitute(place.environment))
-    except (KeyError, ValueError) as error:
-        raise UserError(
-            f"the scratch folder is '{stated}', which cannot be made a path ({error} is not set): set it, or "
-            f"{SCRATCH}, or name another in {OWN_FILE}."
-        ) from error
-
-
 def check_scratch(place: Place) -> Finding:
     """Whether the scratch folder exists, can be written, and has room for images and temporary files."""
-    folder = scratch_folder(place)
+    folder = stated_scratch(place.effective.study, place.effective.site, place.environment)
     if folder is None:
         folder = Path(tempfile.gettempdir())
         return _check_folder(folder, TEMPORARY_GIB, "the site states no scratch, temporary files go there")
