@@ -12,7 +12,8 @@ from pathlib import Path
 import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-_PARTS = ("Snakefile", "config.yaml", "containers", "envs", "workflow", "local")
+_PARTS = ("Snakefile", "config.yaml", "containers", "envs", "workflow")
+_PROFILES = ("local", "expanse", "stampede3", "stampede3-node", "jetstream2")
 
 TINY = {
     "repeats": 1,
@@ -88,7 +89,7 @@ class Checkout:
 def copy_checkout(target: Path) -> Checkout:
     """Copy what the workflow needs of this checkout, without results, to ``target``."""
     target.mkdir(parents=True, exist_ok=True)
-    for part in _PARTS:
+    for part in (*_PARTS, *_PROFILES):
         source = REPOSITORY / part
         if source.is_symlink():
             (target / part).symlink_to(source.readlink())

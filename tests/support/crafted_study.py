@@ -25,6 +25,7 @@ from typing import Any
 from gpustudy.base.atomic import write_json, write_text
 from gpustudy.base.digests import file_sha256
 from gpustudy.base.status import STATUS_FILE, Status, read_status, write_status
+from gpustudy.metrics.catalogue import load_catalogue
 from gpustudy.metrics.cells import Row, cell_row, seconds_row
 from gpustudy.metrics.census import census_rows
 from gpustudy.metrics.launches import Launches
@@ -32,11 +33,10 @@ from gpustudy.metrics.layouts import layout_tables
 from gpustudy.metrics.make import make_metrics
 from gpustudy.metrics.schemas import Identity, write_table
 from gpustudy.study.cells import Cell, Keys
-from gpustudy.study.load import Effective, read_yaml, validate
+from gpustudy.study.load import Effective
 from gpustudy.study.paths import CELLS, METRICS, METRICS_FILE, stage_directory
 from gpustudy.study.states import cell_state
-from tests.analysis.crafted import QUALITY, gradient_png
-from tests.support.checkout import REPOSITORY
+from tests.analysis.crafted import QUALITY, gradient_png, load_study_of_checkout
 from tests.support.crafted_counters import counter_tables
 from tests.support.crafted_kernels import DEVICES, Kernel, kernels_of, launches_of, step_s
 
@@ -87,8 +87,7 @@ class Truth:
 
 def crafted_effective(folder: Path, site: str = "local", configs: Iterable[str] = CONFIGS) -> Effective:
     """Return the study of this checkout with some of its configs, and its results in ``folder``."""
-    path = REPOSITORY / "config.yaml"
-    study = validate([(path, read_yaml(path))])
+    study = load_study_of_checkout()
     return Effective(
         study.model_copy(update={"configs": {name: study.configs[name] for name in configs}}), site, folder
     )
@@ -294,11 +293,13 @@ def _write_cells(out: Path, rows: list[Row], identity: Identity, truth: Truth, s
         marked.append(row | {"origin": CRAFTED})
     if stage == "counters":  # what the kernels do not give at all, such as a run that kept the caches
         there = {(row["quantity"], row["scope"]) for row in rows}
+        units = {quantity.name: quantity.unit for quantity in load_catalogue().quantities}
         marked += [
-            cell_row(stage, "profiled_launches", value, scope, quantity=quantity, unit="", origin=CRAFTED)
+            {"stage": stage, "quantity": quantity, "scope": scope, "value": value, "unit": units[quantity],
+             "state": "done", "origin": CRAFTED}
             for (quantity, scope), value in told.items()
-            if (quantity, scope) not in there and scope.startswith(("total", "launch_", "first_n"))
-        ]
+            if quantity in units and (quantity, scope) not in there
+        ]  # fmt: skip
     write_table(out / "cells.parquet", "cells", marked, identity)
 
 

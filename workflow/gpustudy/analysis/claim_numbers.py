@@ -107,8 +107,9 @@ def number_of(dataset: Dataset, check: Check, quantity: str, group: Group, scope
     if not blank.repeats:
         return replace(blank, why=_absence(blank))
     if check.operator in ("equals", "same"):
-        return _judged_text(check, blank, own)
-    found = _estimated(check, blank, own.numbers, other.numbers, quantity in EXACT)
+        found = _judged_text(check, blank, own)
+    else:
+        found = _estimated(check, blank, own.numbers, other.numbers, quantity in EXACT)
     if blank.origin == MODELLED:
         return replace(found, outcome=ONLY_MODELLED, why="a model made it, so that it decides nothing")
     return found

@@ -207,7 +207,7 @@ def _compared(
     if with_data < 2:
         return [replace(one, outcome=NO_DATA, why="needs two cells to compare") for one in numbers]
     outcome = FAILS if any(len(found) > 1 for found in told.values()) else HOLDS
-    return [replace(one, outcome=outcome if one.repeats else NO_DATA) for one in numbers]
+    return [one if one.outcome != OPEN else replace(one, outcome=outcome, why="") for one in numbers]
 
 
 def _every(outcomes: Sequence[str]) -> str:

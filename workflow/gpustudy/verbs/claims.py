@@ -26,7 +26,7 @@ examples:
   gpustudy claims --expect expected-verdicts.json
 
 exit code: 0 when the claims were judged, whatever the verdicts; 1 when --fail-on or --expect is not met; 2 for a
-mistake in the call. An expectation file holds {"O1-1": "SUPPORTED", ...}; claims that it does not name are not compared."""
+mistake in the call. An expectation file holds {"O1-1": "SUPPORTED", ...}; only the claims that it names are judged."""
 _DIFFERENT = 1
 _WIDTH = 100
 """Columns of a line of text, so that it fits most terminals and an indented quote."""
