@@ -97,7 +97,7 @@ def test_the_job_is_as_large_as_a_cell_and_only_shorter(tmp_path: Path) -> None:
     slurm.on_run = answer(slurm)
     run(slurm, tmp_path)
     line = shlex.join(slurm.submitted)
-    assert "-A abc123 -p gpu-shared -t 5 --nodes=1 --ntasks=1 --cpus-per-task=10 --gpus=1 --mem=" in line
+    assert "-A abc123 -p gpu-shared -t 5 --nodes=1 --gpus=1 --cpus-per-task=10 --mem=" in line
     assert "--no-requeue" in line
     wrapped = shlex.split(slurm.submitted[slurm.submitted.index("--wrap") + 1])
     assert wrapped[-2:] == ["--configfile", str(tmp_path / "mine.yaml")]

@@ -58,7 +58,8 @@ def what_is_asked(effective: Effective) -> list[Asked]:
         stages = keys.stages(gpu)
         named = requests.gpus(gpu)
         shape = [f"--nodes={slurm.nodes}"] if slurm.nodes else []
-        shape += ["--ntasks=1", f"--cpus-per-task={requests.cores(gpu)}"] + ([f"--gpus={named}"] if named else [])
+        shape += [f"--gpus={named}"] if named else ["--ntasks=1"]  # as Snakemake's executor has it
+        shape += [f"--cpus-per-task={requests.cores(gpu)}"]
         found.append(
             Asked(
                 gpu=gpu,
