@@ -139,10 +139,9 @@ def _column_json(values: pd.Series[Any], column: Column) -> dict[str, Any]:
 
 def _kernels(dataset: Dataset) -> pd.DataFrame:
     """Return time, launches and operations of each kernel in a step, means over the repeats that have a census."""
-    frames = [_kernels_of(path, cell) for cell, path in dataset.files("census", "launches")]
-    if not frames:
+    together = kernels_by_repeat(dataset)
+    if together.empty:
         return pd.DataFrame(columns=[*_PLACE, "step_ns"])
-    together = pd.concat(frames, ignore_index=True)
     together["repeats"] = together.groupby(["gpu", "config"])["repeat"].transform("nunique")
     found = together.groupby(_PLACE, as_index=False, sort=True).agg(
         step_ns=("step_ns", "sum"),
@@ -155,6 +154,18 @@ def _kernels(dataset: Dataset) -> pd.DataFrame:
         found[name] = found[name] / found["repeats"]
     total = found.groupby(["gpu", "config"])["step_ns"].transform("sum")
     return found.assign(share=found["step_ns"] / total, launch_ns=found["step_ns"] / found["launches"])
+
+
+def kernels_by_repeat(dataset: Dataset) -> pd.DataFrame:
+    """Return each kernel of each census, per step: gpu, config, repeat, phase, class, name, step_ns, launches, flops.
+
+    Raises:
+        UserError: a table is unreadable.
+    """
+    frames = [_kernels_of(path, cell) for cell, path in dataset.files("census", "launches")]
+    if not frames:
+        return pd.DataFrame(columns=[*_PLACE, "repeat", "step_ns", "launches", "flops", "operator"])
+    return pd.concat(frames, ignore_index=True)
 
 
 def _kernels_of(path: Path, cell: CellState) -> pd.DataFrame:

@@ -38,11 +38,12 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Differen
     last, since it always follows from something else.
     """
     found = list(_walk("", old["document"], new["document"]))
-    known = old["labels"].get("source_files", {})  # a stage that ran without this workflow does not list them
+    # a stage that ran without this workflow does not list them
+    known, present = (side["labels"].get("source_files", {}) for side in (old, new))
     edited = [
         Difference(f"source {name}", before, after)
-        for name, before, after in _pairs(known, new["labels"]["source_files"])
-        if known and before != after
+        for name, before, after in _pairs(known, present)
+        if known and present and before != after
     ]
     told = [difference for difference in found if not difference.field.startswith(("sources.", "previous."))]
     if not edited and any(difference.field == "sources.digest" for difference in found):
