@@ -23,7 +23,7 @@ LEGEND_IN = 0.22
 
 NOT_COLLECTED = "not collected"
 
-_SPREAD = 0.56
+_SPREAD = 0.52
 """Distance between the first and the last mark of a row, in rows."""
 
 _MARK_POINTS = 3.2
@@ -55,6 +55,8 @@ def draw_series(
     """
     drawn: list[float] = []
     for y, group in panel.rows():
+        if y > 0:
+            axes.axhline(y - panel.height / 2, color=style.RULE, linewidth=0.5, zorder=0.5)
         for place in range(len(names)):
             found = estimate(group, place)
             if found is not None:

@@ -45,8 +45,8 @@ LINES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (2, 2)), (0, (8
 MARKERS = ("D", "o", "^", "s", "v", "P")
 """Second mark of a point beside its colour."""
 
-INK, QUIET, STRIP = "#1a1a1a", "#5c5c5c", "#ededed"
-"""Text and marks; secondary text; the ground of a row that has nothing to show."""
+INK, QUIET, STRIP, RULE = "#1a1a1a", "#5c5c5c", "#ededed", "#d9d9d9"
+"""Text and marks; secondary text; the ground of a row that has nothing to show; lines of a grid and between rows."""
 
 CRAFTED_BANNER = "CRAFTED DATA: not a measurement"
 """Stands on everything that was made from values nobody measured."""
@@ -70,7 +70,7 @@ _RC: dict[Any, Any] = {
     "xtick.major.width": 0.6,
     "ytick.major.width": 0.6,
     "xtick.major.size": 2.5,
-    "grid.color": "#d9d9d9",
+    "grid.color": RULE,
     "grid.linewidth": 0.5,
     "legend.fontsize": 6.5,
     "legend.frameon": False,

@@ -101,6 +101,9 @@ def _shades(axes: Axes, table: pd.DataFrame, title: str) -> None:
         linecolor="white",
         annot_kws={"fontsize": 6},
     )
+    for place, name in enumerate(table.columns):
+        if table[name].isna().all():
+            axes.axvspan(place, place + 1, facecolor=style.STRIP, edgecolor="white", hatch="////", linewidth=0)
     axes.set_title(title)
     axes.set_xticks(axes.get_xticks(), list(table.columns), rotation=0)
     axes.tick_params(length=0)
@@ -111,4 +114,4 @@ def _shades(axes: Axes, table: pd.DataFrame, title: str) -> None:
 def _name(group: Group) -> str:
     """Return the name of a column; what must be known of it, or why it is empty, on a line of its own."""
     word = group.word("counters")
-    return f"{group.config}\n({word})" if word else group.label.replace(" (", "\n(", 1)
+    return f"{group.config}\n{word}" if word else group.label.replace(" (", "\n(", 1)
