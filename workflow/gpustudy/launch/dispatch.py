@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpustudy.base.errors import UserError
+from gpustudy.base.words import nearest
 from gpustudy.launch.own import require_account
 from gpustudy.launch.requests import Requests
 from gpustudy.study.cells import Cell
-from gpustudy.study.load import DEFAULT_SITE, ROOT, Effective
+from gpustudy.study.load import DEFAULT_SITE, ROOT, Effective, read_yaml
 from gpustudy.study.states import Survey
 
 WRAPPERS = ROOT / "workflow/profiles/bin"
@@ -51,6 +52,29 @@ def read_call(arguments: Sequence[str]) -> Call | None:
         return None
     limits = {name: resource.value for name, resource in parsed.resources.items() if isinstance(resource.value, int)}
     return Call(parsed.executor or "local", tuple(parsed.profile or ()), limits, tuple(map(str, parsed.targets or ())))
+
+
+def site_of_profile(profile: str, named: str | None = None) -> str:
+    """Return the site that a profile names; the profile is found as Snakemake finds it from the root of the checkout.
+
+    Args:
+        profile: name or folder of the profile.
+        named: a site that was named beside it.
+
+    Raises:
+        UserError: there is no such profile, it names no site, or another one than ``named``.
+    """
+    path = Path(profile) / "config.yaml"
+    if not path.is_file():
+        known = [found.parent.name for found in ROOT.glob("workflow/profiles/*/config.yaml")]
+        raise UserError(f"there is no profile '{profile}' here: {nearest(profile, known)}")
+    entries = read_yaml(path).get("config", [])
+    sites = [str(entry).removeprefix("site=") for entry in entries if str(entry).startswith("site=")]
+    if not sites:
+        raise UserError(f"{path} names no site: add 'config: [site=NAME]'.")
+    if named not in (None, sites[-1]):
+        raise UserError(f"profile '{profile}' is for site '{sites[-1]}', not '{named}': name one of the two.")
+    return sites[-1]
 
 
 def check_call(effective: Effective, call: Call) -> None:
