@@ -89,7 +89,7 @@ def test_diff_of_an_archive_with_itself_is_empty(reader, capsys):
 
 def test_a_wrong_name_is_told_with_the_nearest_one(folder, capsys):
     assert main(["archive", "export", "a.zip", "--gpu", "a10"]) == 2
-    assert "no gpu 'a10': did you mean 'a100'?" in capsys.readouterr().err
+    assert "unknown gpu 'a10': did you mean 'a100'?" in capsys.readouterr().err
 
 
 def test_an_archive_is_imported_from_an_address(reader, folder, capsys):

@@ -134,10 +134,12 @@
     show();
   };
   form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("input", () => {
-    shown = PAGE_ROWS;
-    show();
-  });
+  for (const kind of ["input", "change"]) {
+    form.addEventListener(kind, () => {
+      shown = PAGE_ROWS;
+      show();
+    });
+  }
   form.addEventListener("reset", () => setTimeout(start));
   more.addEventListener("click", () => {
     const first = table.tBodies[0].rows.length;
