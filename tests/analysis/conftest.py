@@ -1,13 +1,12 @@
-"""The crafted study that most tests of this room look at, built once."""
+"""The crafted studies that most tests of this room look at, each built once."""
 
 from __future__ import annotations
 
 import pytest
 
 from gpustudy.analysis.dataset import Dataset
-from gpustudy.study.states import survey
 from tests.analysis.crafted import full_study
-from tests.support.crafted_study import Truth, craft_study, crafted_effective
+from tests.analysis.golden import golden_dataset
 
 
 @pytest.fixture(scope="session")
@@ -19,5 +18,4 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 @pytest.fixture(scope="session")
 def counted(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """The crafted study of ``tests.support``, with counters: no v100, no opt2 on the h100, no TF32 on the cpu."""
-    effective = crafted_effective(tmp_path_factory.mktemp("counted") / "results")
-    return Dataset(survey(craft_study(effective, Truth(absent={"v100", ("h100", "opt2")}))))
+    return golden_dataset(tmp_path_factory.mktemp("counted"))

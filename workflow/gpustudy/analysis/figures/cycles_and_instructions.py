@@ -64,13 +64,15 @@ def _column(axes: Axes, dataset: Dataset, panel: panels.Panel, quantity: str) ->
 
     drawn = [*_LEAST_SPAN, *series.draw_series(axes, panel, list(SCOPES), ratio)]
     for y, group in panel.rows():
-        if group.config == BASELINE and series.has_counters(dataset)(group):
+        if not series.has_counters(dataset)(group):
+            continue
+        if group.config == BASELINE:
             axes.text(1.0, y, "reference  ", va="center", ha="right", fontsize=6, color=style.QUIET, style="italic")
+        elif ratio(group, 0) is None:
+            marks.say(axes, y, "no ratio to baseline")
         elif quantity == "warp_instructions" and (least := bounds.least_measured_ratio(dataset, group)):
             axes.plot([least], [y], "|", color=style.INK, markersize=9, mew=0.9)
             drawn.append(least)
-        if group.config != BASELINE and series.has_counters(dataset)(group) and ratio(group, 0) is None:
-            marks.say(axes, y, "no ratio to baseline")
     axes.axvline(1, color=style.QUIET, linewidth=0.6, zorder=0.6)
     axes.set_xscale("log")
     axes.set_xlim(min(drawn) / _MARGIN, max(drawn) * _MARGIN)
