@@ -112,7 +112,17 @@ def _docker(runtime: Runtime, job: ContainerJob) -> Started:
     name = f"gpustudy-{os.getpid()}-{secrets.token_hex(4)}"
     home = Mount(job.home, HOME, writable=True)
     command = [runtime.program, "run", "--rm", "--init", "--name", name, "--label", f"{OWNER_LABEL}={owner()}"]
-    command += ["--network", "none", "--read-only", "--user", f"{os.getuid()}:{os.getgid()}", "--workdir", INSIDE]
+    command += [
+        "--hostname",
+        os.uname().nodename,
+        "--network",
+        "none",
+        "--read-only",
+        "--user",
+        f"{os.getuid()}:{os.getgid()}",
+        "--workdir",
+        INSIDE,
+    ]
     command += [word for mount in (*job.mounts, home) for word in ("--mount", str(mount))]
     command += ["--gpus", "all"] if job.uses_gpu else []
     command += ["--cap-add", "SYS_ADMIN"] if job.reads_counters else []

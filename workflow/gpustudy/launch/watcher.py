@@ -3,7 +3,7 @@
     python watcher.py GROUP [COMMAND ...]
 
 It reads its standard input, whose other end the launcher holds. A byte says that the group has ended; the end of the
-input without one says that the launcher is gone, and the process group GROUP is ended here. COMMAND is run in both cases.
+input without one says that the launcher is gone, and the process group GROUP is ended here. COMMAND is run either way.
 (The kernel's own signal at a parent's death does not reach a container: entering its namespace clears it.)
 """
 

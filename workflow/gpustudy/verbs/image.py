@@ -79,14 +79,19 @@ def _list(arguments: argparse.Namespace) -> int:
 
     effective = effective_of(arguments)
     site = effective.study.sites[effective.site]
-    for stack in effective.study.stacks:
-        users = ", ".join(
-            name for name, gpu in effective.study.gpus.items() if gpu.stack == stack and name in site.gpus
-        )
-        wanted = wanted_image(effective, stack, kind=arguments.runtime or _or_apptainer(site.runtime))
+    for name, stack in effective.study.stacks.items():
+        wanted = wanted_image(effective, name, kind=arguments.runtime or _or_apptainer(site.runtime))
         record = read_record(wanted)
         state = f"sha256 {record.sha256[:12]}" if record and wanted.path.exists() else "not here"
-        print(f"{stack:10} {wanted.path}  {state}  (gpus here: {users or 'none'})")
+        users = [gpu for gpu in site.gpus if effective.study.gpus[gpu].stack == name]
+        gaps = {
+            gpu: stack.gaps.get(settings.architecture, f"no kernels for {settings.architecture}")
+            for gpu, settings in effective.study.gpus.items()
+            if not stack.runs(settings.architecture)
+        }
+        notes = [f"used by {', '.join(users)}"] if users else []
+        notes += [f"not for {gpu}: {why}" for gpu, why in gaps.items()]
+        print(f"{name:14} {wanted.path}  {state}" + (f"  ({'; '.join(notes)})" if notes else ""))
     return 0
 
 
