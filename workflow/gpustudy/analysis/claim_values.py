@@ -174,14 +174,14 @@ def _provenance(name: str) -> Callable[[Dataset, Group, str, Collection[str]], V
         for cell, stage, manifest in dataset.manifests:
             told = manifest.get("provenance") or {}
             if (cell.gpu, cell.config) == (group.gpu, group.config) and stage.state == "done" and told.get(name):
-                found.setdefault(cell.repeat, _fact(name, told[name]))
+                found.setdefault(cell.repeat, fact(name, told[name]))
                 origins.add(CRAFTED if told.get("origin") == CRAFTED else MEASURED)
         return Values(found, worst(origins))
 
     return of
 
 
-def _fact(name: str, told: Any) -> str:
+def fact(name: str, told: Any) -> str:
     """Return a version as people write it: torch without its local label, cuDNN's 8902 as 8.9.2."""
     if name == "image_sha256":
         return str(told)[:_SHORT_SUM]

@@ -38,6 +38,7 @@ TRAINING = "Training and samples"
 COUNTERS = "Hardware counters"
 BOUNDS = "Bounds"
 STUDY = "Study"
+CLAIMS = "Claims"
 
 FIGURES = {
     "step_time": Product(
@@ -225,16 +226,64 @@ TABLES = {
         STUDY,
         ("train", "census"),
     ),
+    "claims": Product(
+        "Claims of the paper",
+        "Each claim of the paper with its verdict on these data, the numbers that decide it and the cells used. "
+        "SUPPORTED: every reading of the sentence holds in every scope that was measured. CONTRADICTED: none does. "
+        "AMBIGUOUS: they disagree, an interval leaves it open, or cells are missing. IMPLAUSIBLE: a physical bound "
+        "forbids the number for a whole step, and nothing else shows it. NOT MEASURED: no measured value decides "
+        "it; modelled values never do.",
+        CLAIMS,
+        ("train", "census", "counters", "quality"),
+    ),
+    "top_kernels": Product(
+        "Kernels that take the time",
+        "The ten kernels (on the CPU: operators) that take most of a profiled step, for each GPU and config: mean "
+        "over the steps and repeats of the census. The priority score is the time that the largest global speed-up "
+        "which Nsight Compute's rules estimate for each launch would save: a modelled value.",
+        TIME,
+        ("census", "counters"),
+    ),
+    "quality_scores": Product(
+        "Quality of samples",
+        "Every quality metric for each GPU and config: mean of the repeats with its 95% t interval, and the "
+        "difference to baseline on the same GPU, paired by repeat.",
+        TRAINING,
+        ("quality",),
+    ),
+    "cost": Product(
+        "Cost of measuring",
+        "Wall time of each stage of a cell, a mean over its repeats, and of all repeats together; how much longer "
+        "a step takes under the profiler of the census; and how many launches were profiled with hardware "
+        "counters, of how many a step has.",
+        STUDY,
+        ("train", "census", "counters", "quality"),
+    ),
+    "platforms": Product(
+        "Platforms",
+        "One row for each GPU of the study: the device that its cells ran on, and the peak rates that its maker "
+        "states. Peak rates are cited, not measured: dense, without sparsity, at boost clock.",
+        STUDY,
+        ("train", "census", "counters", "quality"),
+    ),
+    "workloads": Product(
+        "Workloads",
+        "One row for each workload that is trained, as the keys of its cells cover it, and where it differs from "
+        "the published whole-head training.",
+        STUDY,
+        (),
+    ),
     "states": Product(
         "States of all cells",
-        "One row for each cell: its state, the reason, and the keys of its stages. Only stages that are done with "
-        "current keys enter figures and tables.",
+        "One row for each cell, those with results first: its state, the reason, and the keys of its stages. Only "
+        "stages that are done with current keys enter figures and tables.",
         STUDY,
         (),
     ),
     "stacks": Product(
         "Software and devices",
-        "One row for each distinct device and software stack found at run time, with the cells measured on it.",
+        "One row for each distinct device and software stack found at run time, how it differs from the versions "
+        "that the paper states, and the cells measured on it.",
         STUDY,
         ("train", "census", "quality"),
     ),
