@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,32 +20,46 @@ if TYPE_CHECKING:
     from gpustudy.study.states import Survey
 
 
-def draw_figure(name: str, survey: Survey, out_dir: Path) -> None:
-    """Write the figure ``name`` into ``out_dir`` as SVG and PDF, with its caption as JSON.
+def draw_figures(names: Sequence[str], survey: Survey, out_dir: Path) -> None:
+    """Write the figures ``names`` into ``out_dir`` as SVG and PDF, each with its caption as JSON.
 
     Raises:
         UserError: there is no such figure, or a table it needs is unreadable.
     """
-    _known(name, "figure", FIGURES)
+    for name in names:
+        _known(name, "figure", FIGURES)
     dataset = Dataset(survey)
-    with style.look():
-        style.save(figure_of(name, dataset), out_dir / name)
-    write_json(out_dir / f"{name}.json", caption(name, dataset))
+    for name in names:
+        with style.look():
+            style.save(figure_of(name, dataset), out_dir / name)
+        write_json(out_dir / f"{name}.json", caption(name, dataset))
 
 
-def make_table(name: str, survey: Survey, out_dir: Path) -> None:
-    """Write the table ``name`` into ``out_dir`` as CSV, LaTeX and HTML, with its caption as JSON.
+def draw_figure(name: str, survey: Survey, out_dir: Path) -> None:
+    """Write one figure, as ``draw_figures`` does."""
+    draw_figures([name], survey, out_dir)
+
+
+def make_tables(names: Sequence[str], survey: Survey, out_dir: Path) -> None:
+    """Write the tables ``names`` into ``out_dir`` as CSV, LaTeX and HTML, each with its caption as JSON.
 
     Raises:
         UserError: there is no such table, or a table of metrics it needs is unreadable.
     """
-    _known(name, "table", TABLES)
+    for name in names:
+        _known(name, "table", TABLES)
     dataset = Dataset(survey)
-    table = tables.build(name, dataset)
-    write_text(out_dir / f"{name}.csv", tables.to_csv(table))
-    write_text(out_dir / f"{name}.tex", tables.to_latex(table))
-    write_text(out_dir / f"{name}.html", _page(table))
-    write_json(out_dir / f"{name}.json", caption(name, dataset))
+    for name in names:
+        table = tables.build(name, dataset)
+        write_text(out_dir / f"{name}.csv", tables.to_csv(table))
+        write_text(out_dir / f"{name}.tex", tables.to_latex(table))
+        write_text(out_dir / f"{name}.html", _page(table))
+        write_json(out_dir / f"{name}.json", caption(name, dataset))
+
+
+def make_table(name: str, survey: Survey, out_dir: Path) -> None:
+    """Write one table, as ``make_tables`` does."""
+    make_tables([name], survey, out_dir)
 
 
 def figure_of(name: str, dataset: Dataset) -> Figure:

@@ -15,6 +15,7 @@ from gpustudy.base.errors import EXIT_USER_ERROR, UserError
 from gpustudy.launch.dispatch import Call, check_call, check_run, put_wrappers_first, read_call
 from gpustudy.launch.guard import announce_workflow
 from gpustudy.launch.kept import begin_run, put_all_back
+from gpustudy.launch.report_files import draw_for_report
 from gpustudy.launch.requests import Requests
 from gpustudy.launch.run_lock import hold_run_lock
 from gpustudy.launch.slurm_jobs import end_on_sigterm, guard_slurm_jobs
@@ -81,6 +82,7 @@ def begin(workflow: SnakemakeWorkflow, config: Mapping[str, Any]) -> tuple[Workp
         is_asked = any(_NO_RUN.fullmatch(word) for word in words) or set(words) & set(plan.foreign_gpus)
         for note in [*plan.damaged_notes(), *(plan.foreign_notes() if is_asked else plan.foreign_summary())]:
             print(note, file=sys.stderr)
+        draw_for_report(plan, words)
     return plan, requests
 
 

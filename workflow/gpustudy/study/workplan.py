@@ -43,7 +43,7 @@ class Workplan:
 
     def __init__(self, effective: Effective, *, whole: bool = False) -> None:
         self._whole = whole
-        self.study, self.site, self._results = effective.study, effective.site, effective.results
+        self.study, self.site, self.results = effective.study, effective.site, effective.results
         self.keys = Keys(effective)
         self.survey: Survey = survey(effective, self.keys)
 
@@ -91,7 +91,7 @@ class Workplan:
     def data(self, wildcards: Wildcards) -> str:
         """Return the prepared data of a cell."""
         name = self.study.workloads[self.study.gpus[wildcards.gpu].workload].data
-        return str(data_directory(self._results, name, self.keys.data_key(name)) / DATA_FILE)
+        return str(data_directory(self.results, name, self.keys.data_key(name)) / DATA_FILE)
 
     @property
     def runtime(self) -> str:
@@ -101,7 +101,7 @@ class Workplan:
     @property
     def image_pattern(self) -> str:
         """Path of any stack's image, with Snakemake's wildcards."""
-        return str(image_path(self._results, "{stack}", "{key}", self.runtime))
+        return str(image_path(self.results, "{stack}", "{key}", self.runtime))
 
     def image(self, wildcards: Wildcards) -> list[str]:
         """Return the image that a cell runs in; nothing where it runs without a container."""
@@ -113,7 +113,7 @@ class Workplan:
         return [] if self.runtime == "none" else [self._image(stack) for stack in stacks]
 
     def _image(self, stack: str) -> str:
-        return str(image_path(self._results, stack, self.keys.image_key(stack), self.runtime))
+        return str(image_path(self.results, stack, self.keys.image_key(stack), self.runtime))
 
     def stages_before(self, stage: str) -> Callable[[Wildcards], list[str]]:
         """Return the function that gives what must be there, or have ended, before ``stage`` of a cell starts."""
@@ -162,7 +162,7 @@ class Workplan:
     @cached_property
     def gathered(self) -> str:
         """The marker that all tables are here; products wait for this one file instead of for every table."""
-        return str(marker(self._results, "tables", key_of(self.tables())))
+        return str(marker(self.results, "tables", key_of(self.tables())))
 
     @cached_property
     def gathers(self) -> bool:
@@ -220,7 +220,7 @@ class Workplan:
 
     def _raw(self, cell: Cell, stage: str) -> str:
         folder = cell_folder(CELLS, cell.gpu, cell.config, cell.repeat)
-        return f"{self._results}/{folder}/{stage}-{self.keys.stage_key(cell, stage)}/{STATUS_FILE}"
+        return f"{self.results}/{folder}/{stage}-{self.keys.stage_key(cell, stage)}/{STATUS_FILE}"
 
     @cached_property
     def _all_tables(self) -> list[tuple[CellState, str, bool]]:
@@ -234,7 +234,7 @@ class Workplan:
 
     def _metrics(self, state: CellState, stage: StageState) -> str:
         folder = cell_folder(METRICS, state.gpu, state.config, state.repeat)
-        return f"{self._results}/{folder}/{stage.stage}-{stage.metrics_key}/{METRICS_FILE}"
+        return f"{self.results}/{folder}/{stage.stage}-{stage.metrics_key}/{METRICS_FILE}"
 
     def _is_usable(self, state: CellState, stage: StageState) -> bool:
         if stage.state == DAMAGED:  # its path exists: a run would find nothing to make, and tables cannot be made
