@@ -8,6 +8,8 @@ import pytest
 
 from gpustudy.analysis.dataset import Dataset
 from gpustudy.analysis.findings import sentences
+from gpustudy.study.load import Effective
+from gpustudy.study.states import survey
 from tests.analysis.crafted import TF32_REASON, Crafted
 
 EXPECTED = (
@@ -55,3 +57,31 @@ def test_all_done_needs_no_list_of_others(tmp_path: Path) -> None:
     crafted = Crafted(tmp_path)
     crafted.done("cpu", "baseline", 1, [1.0])
     assert sentences(Dataset(crafted.survey()))[0] == "1 of 1 cells are done."
+
+
+def test_measurements_come_before_claims_and_claims_before_what_is_missing(full: Dataset) -> None:
+    found = sentences(full)
+    first = {start: next(place for place, text in enumerate(found) if text.startswith(start))
+             for start in ("On a100, a step", "Of the paper's 39 claims", "On v100, default")}  # fmt: skip
+    assert sorted(first.values()) == list(first.values())
+
+
+def test_claims_are_counted_named_and_the_main_ones_told(crafted_study: Effective) -> None:
+    found = sentences(Dataset(survey(crafted_study)))
+    (counted,) = [text for text in found if text.startswith("Of the paper's 39 claims")]
+    assert (
+        "3 are implausible on these data; 1 is not measured (crafted data: this says nothing of the paper)." in counted
+    )
+    assert (
+        "Implausible: A01 (SM cycles), A02 (dynamic instructions), O2-2 (SM cycles and dynamic instructions)." in found
+    )
+    (ranking,) = [text for text in found if "This is SUPPORTED" in text and "robust, immediate baseline" in text]
+    assert "step_s of a100/opt1 over a100/baseline: 0.2889 x" in ranking
+
+
+def test_nothing_measured_says_what_the_claims_are_about(tmp_path: Path) -> None:
+    crafted = Crafted(tmp_path)
+    crafted.absent("cpu", "baseline", 1, "missing")
+    assert "None of the paper's 39 claims is measured yet: they are about v100, a100 and h100." in sentences(
+        Dataset(crafted.survey())
+    )

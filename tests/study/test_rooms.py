@@ -56,6 +56,8 @@ MAY_IMPORT = {
         "matplotlib",
         "scipy",
         "jinja2",
+        "pydantic",
+        "yaml",
     },
     "archive": {"gpustudy.base", "gpustudy.study", "gpustudy.archive", "rocrate"},
 }

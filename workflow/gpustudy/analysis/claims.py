@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from gpustudy.analysis.claim_models import load_claims, paper
 from gpustudy.analysis.claim_numbers import (
@@ -44,6 +45,9 @@ VERDICTS = {
     IMPLAUSIBLE: "a physical bound forbids the value as a total, and no other reading or scope shows it",
 }
 """Verdict -> what it means."""
+
+_JUDGED: WeakKeyDictionary[Dataset, tuple[Judgement, ...]] = WeakKeyDictionary()
+"""Judgements of all claims of a data set that is still in use: the report asks for them in several places."""
 
 _DECIDING = (HOLDS, FAILS, OPEN, IMPOSSIBLE)
 
@@ -120,7 +124,11 @@ def judge_all(dataset: Dataset, ids: Sequence[str] = ()) -> tuple[Judgement, ...
     for name in ids:
         if name not in known:
             raise UserError(f"unknown claim '{name}': {nearest(name, known)}")
-    return tuple(judge(dataset, claim) for claim in known.values() if not ids or claim.id in ids)
+    if ids:
+        return tuple(judge(dataset, claim) for claim in known.values() if claim.id in ids)
+    if dataset not in _JUDGED:
+        _JUDGED[dataset] = tuple(judge(dataset, claim) for claim in known.values())
+    return _JUDGED[dataset]
 
 
 def evidence(judgements: Sequence[Judgement]) -> dict[str, Any]:

@@ -6,24 +6,56 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from gpustudy.analysis.claims import NOT_MEASURED, VERDICTS, judge_all
 from gpustudy.analysis.compare import baseline_of, conversions_of, largest_class, speedup_of
 from gpustudy.analysis.dataset import BASELINE
+from gpustudy.analysis.overview import measured_first
 from gpustudy.analysis.statistics import AMBIGUOUS, FASTER, NOISE_FLOOR, SAME, Estimate, summarise_steps, verdict
 from gpustudy.analysis.style import amount_of_bytes, count, duration
 
 if TYPE_CHECKING:
+    from gpustudy.analysis.claims import Judgement
     from gpustudy.analysis.dataset import Dataset
     from gpustudy.study.states import CellState, StageState
 
+_MAIN = ("A0", "G")
+"""Beginnings of the claims of the abstract and of the conclusions: the paper's main ones, told one by one."""
+
 
 def sentences(dataset: Dataset) -> list[str]:
-    """Return the findings, the state of the study first, then gpu by gpu."""
+    """Return the findings: the state of the study, measurements gpu by gpu, the claims, and last what is missing."""
     found = [_progress(dataset)]
-    for gpu in dataset.gpus:
+    gpus = measured_first(dataset)
+    for gpu in gpus:
         found += [text for text in (_baseline(dataset, gpu), *_verdicts(dataset, gpu)) if text]
         found += [text for text in (_largest(dataset, gpu), *_conversions(dataset, gpu)) if text]
+    found += claim_sentences(judge_all(dataset)) if gpus else []
+    for gpu in gpus:
         found += [*_without_data(dataset, gpu), *_without_counters(dataset, gpu)]
     return found
+
+
+def claim_sentences(judgements: Sequence[Judgement]) -> list[str]:
+    """Return what became of the paper's claims: how many have which verdict, which, and the paper's main ones."""
+    by_verdict = {name: [one for one in judgements if one.verdict == name] for name in VERDICTS}
+    decided = {name: own for name, own in by_verdict.items() if own and name != NOT_MEASURED}
+    if not decided:
+        about = list(dict.fromkeys(gpu for one in judgements for gpu in one.claim.gpus))
+        return [f"None of the paper's {len(judgements)} claims is measured yet: they are about {_listed(about)}."]
+    parts = [f"{len(own)} {_is(own)} {name.lower()}" for name, own in decided.items()]
+    left = len(by_verdict[NOT_MEASURED])
+    rest = f"; {left} {_is(by_verdict[NOT_MEASURED])} not measured" if left else ""
+    made_up = " (crafted data: this says nothing of the paper)" if any(one.crafted for one in judgements) else ""
+    texts = [f"Of the paper's {len(judgements)} claims {_listed(parts)} on these data{rest}{made_up}."]
+    for name, own in decided.items():
+        claims = ", ".join(f"{one.claim.id} ({one.claim.metric})" for one in own)
+        texts.append(f"{name.capitalize()}: {claims}.")
+    main = [one for one in judgements if one.claim.id.startswith(_MAIN) and one.verdict != NOT_MEASURED]
+    return texts + [f"The paper says: {one.claim.sentence} This is {one.verdict}. {one.why}" for one in main]
+
+
+def _is(own: Sequence[Judgement]) -> str:
+    return "is" if len(own) == 1 else "are"
 
 
 def _progress(dataset: Dataset) -> str:
