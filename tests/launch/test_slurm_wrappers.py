@@ -246,6 +246,13 @@ def test_srun_of_the_jobstep_finds_its_slurm_again(site):
     assert site.call("srun", "true", GPUSTUDY_SLURM_CONF="/cm/slurm.conf").stdout == "/cm/slurm.conf\n"
 
 
+def test_a_step_waits_until_the_controller_answers(site):
+    site.program("scontrol", f'[ "$(grep -c "^scontrol" "{site.calls}")" -gt 2 ]')
+    site.program("srun", "echo step")
+    assert site.call("srun", "true", SLURM_JOB_ID="7").stdout == "step\n"
+    assert site.called("scontrol") == ["scontrol show job 7"] * 3
+
+
 def test_a_job_is_told_where_its_slurm_is(site):
     site.program("sbatch", f'echo "$GPUSTUDY_SLURM_CONF" >"{site.calls}.conf"; echo 12')
     site.call("sbatch", *SUBMIT, SLURM_CONF="/cm/slurm.conf")

@@ -67,7 +67,8 @@ def begin(workflow: SnakemakeWorkflow, config: Mapping[str, Any]) -> tuple[Workp
             check_call(seen, call)
         if workflow.is_main_process:
             _claim_folder(seen, words)
-        plan, requests = Workplan(seen, whole=_concerns_all_jobs(words)), Requests(seen)
+        plan = Workplan(seen, whole=_concerns_all_jobs(words))
+        requests = Requests(seen, in_job=not workflow.is_main_process)
         if call is not None:
             check_run(seen, requests, plan.survey, call, submits=not any(map(_DRY_RUN.fullmatch, words)))
     except UserError as error:

@@ -37,9 +37,11 @@ class Requests:
 
     Args:
         effective: the study as seen from the site.
+        in_job: this is the Snakemake inside a job of Slurm, which tries nothing again: the job's own run does.
     """
 
-    def __init__(self, effective: Effective) -> None:
+    def __init__(self, effective: Effective, in_job: bool = False) -> None:
+        self._in_job = in_job
         self._study, self._name = effective.study, effective.site
         self._site = effective.study.sites[effective.site]
         self._keys = Keys(effective)
@@ -53,7 +55,7 @@ class Requests:
     @property
     def retries(self) -> int:
         """How often a cell is tried again after a failure of the place."""
-        return self._site.retries
+        return 0 if self._in_job else self._site.retries
 
     @cached_property
     def account(self) -> str:
