@@ -30,7 +30,7 @@ _PROGRAM = """
 import os, sys
 from pathlib import Path
 os.fsync = lambda descriptor: None
-from gpustudy.analysis.names import FIGURES, TABLES
+from gpustudy.analysis.names import DOCUMENTS, FIGURES, TABLES
 from gpustudy.study.load import load_effective
 from gpustudy.study.workplan import Workplan
 from tests.support.crafted_results import craft
@@ -41,6 +41,7 @@ craft(effective, gpus, raw=raw == "raw")
 plan = Workplan(effective)
 names = [f"figures/{name}.{suffix}" for name in FIGURES for suffix in ("svg", "pdf")]
 names += [f"tables/{name}.{suffix}" for name in TABLES for suffix in ("html", "csv", "tex")]
+names += [file for files in DOCUMENTS.values() for file in files]
 files = [effective.results / name for name in (*names, "report.html")]
 files += map(Path, [*plan.markers.values(), plan.gathered])
 files += [Path(plan.data(type("W", (), {"gpu": "cpu"})))] if "cpu" in gpus else []

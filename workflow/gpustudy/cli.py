@@ -37,6 +37,7 @@ VERBS = {
     "table": "make one table, several or all from the cells at hand, as CSV, LaTeX and HTML",
     "claims": "judge the paper's claims on the cells at hand: verdict, numbers, cells",
     "compare": "say what changed beyond noise between two archives, configs, gpus or moments",
+    "appendix": "write the artifact description of a paper: claims, artefacts, figures and times",
     "report": "write the report: states, findings, figures, tables and provenance in one HTML file",
 }
 """Verb -> one line of help. Each verb is a module with ``configure(parser)`` and ``run(arguments) -> int``."""

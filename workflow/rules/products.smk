@@ -93,3 +93,46 @@ rule write_report:
         "../../envs/host.yaml"
     shell:
         "python -m gpustudy report -o {output.html} 2>&1 | tee {log}"
+
+
+rule write_evidence:
+    input:
+        ancient(plan.gathered),
+    output:
+        json="results/claims.json",
+        marker=touch(plan.markers["evidence"]),
+    log:
+        "results/logs/evidence.log",
+    localrule: True
+    conda:
+        "../../envs/host.yaml"
+    shell:
+        "python -m gpustudy claims -o {output.json} 2>&1 | tee {log}"
+
+
+rule evidence:
+    input:
+        plan.target(["evidence"]),
+        "results/claims.json",
+
+
+rule write_appendix:
+    input:
+        ancient(plan.gathered),
+    output:
+        markdown="results/appendix.md",
+        latex="results/appendix.tex",
+        marker=touch(plan.markers["appendix"]),
+    log:
+        "results/logs/appendix.log",
+    localrule: True
+    conda:
+        "../../envs/host.yaml"
+    shell:
+        "python -m gpustudy appendix -o {output.markdown} -o {output.latex} 2>&1 | tee {log}"
+
+
+rule appendix:
+    input:
+        plan.target(["appendix"]),
+        "results/appendix.md",

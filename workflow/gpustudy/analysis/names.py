@@ -289,3 +289,10 @@ TABLES = {
     ),
 }
 """Name of a table -> what it is."""
+
+DOCUMENTS = {
+    "evidence": ("claims.json",),
+    "appendix": ("appendix.md", "appendix.tex"),
+}
+"""Name of a document -> its files in results: every claim with the numbers behind its verdict, for programs; and the
+artifact description of a paper."""

@@ -115,17 +115,17 @@ def to_latex(table: Table) -> str:
     long = [column for column in table.columns if column.is_long]
     width = rf"p{{{_LONG_PART / len(long):.2f}\linewidth}}" if long else ""
     align = "".join(width if column.is_long else "r" if column.is_number else "l" for column in table.columns)
-    note = rf"\textbf{{{_latex(table.note)}.}} " if table.note else ""
+    note = rf"\textbf{{{latex(table.note)}.}} " if table.note else ""
     lines = [
         r"\begin{table*}",
-        rf"\caption{{{note}{_latex(table.title)}. {_latex(table.caption)}}}",
+        rf"\caption{{{note}{latex(table.title)}. {latex(table.caption)}}}",
         rf"\label{{tab:{table.name}}}",
         r"\centering\small",
         rf"\begin{{tabular}}{{{align}}}",
         r"\toprule",
-        " & ".join(_latex(column.title) for column in table.columns) + r" \\",
+        " & ".join(latex(column.title) for column in table.columns) + r" \\",
         r"\midrule",
-        *(" & ".join(_latex(value.text) for value in row) + r" \\" for row in table.rows),
+        *(" & ".join(latex(value.text) for value in row) + r" \\" for row in table.rows),
         r"\bottomrule",
         r"\end{tabular}",
         r"\end{table*}",
@@ -153,7 +153,8 @@ def _csv_fields(column: Column, value: Value) -> list[str]:
     return [repr(number) for number in value.raw] or [""] * len(column.names)
 
 
-def _latex(text: str) -> str:
+def latex(text: str) -> str:
+    """Return ``text`` with what LaTeX takes for commands escaped."""
     return "".join(_LATEX_ESCAPES.get(character, character) for character in text)
 
 

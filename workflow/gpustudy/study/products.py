@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpustudy.analysis.names import FIGURES, TABLES
+from gpustudy.analysis.names import DOCUMENTS, FIGURES, TABLES
 from gpustudy.base.canonical import key_of
 from gpustudy.study.paths import marker
 from gpustudy.study.sources import ANALYSIS_SOURCES, digest_of
@@ -48,7 +48,7 @@ def seen_key(survey: Survey) -> str:
 
 
 def markers(survey: Survey) -> dict[str, Path]:
-    """Return product name -> marker path, for every figure, every table and the report."""
+    """Return product name -> marker path, for every figure, every table, every document and the report."""
     seen = seen_key(survey)
-    names = [*FIGURES, *TABLES, REPORT]
+    names = [*FIGURES, *TABLES, *DOCUMENTS, REPORT]
     return {name: marker(survey.results, name, key_of({"product": name, "seen": seen})) for name in names}

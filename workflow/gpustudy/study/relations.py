@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from gpustudy.analysis.names import FIGURES, TABLES
+from gpustudy.analysis.names import DOCUMENTS, FIGURES, TABLES
 from gpustudy.base.errors import UserError
 from gpustudy.base.words import nearest
 from gpustudy.cell.optimisation_names import OPTIMISATIONS, incompatible_pair
@@ -17,7 +17,19 @@ from gpustudy.study.models import Study, Workload
 SIDE_MULTIPLE = 16
 """Every side of a volume must divide by 16, so that each published variant can halve it level by level."""
 
-RULES = ("all", "figures", "tables", "report", "prepare_data", "make_metrics", "write_report", "images", "build_image")
+RULES = (
+    "all",
+    "figures",
+    "tables",
+    "report",
+    "prepare_data",
+    "make_metrics",
+    "write_report",
+    "write_evidence",
+    "write_appendix",
+    "images",
+    "build_image",
+)
 """Names of Snakemake rules, which no gpu or config may take."""
 
 
@@ -176,6 +188,7 @@ def _clashing_names(study: Study, root: Path) -> Iterator[tuple[Location, str]]:
     """Yield gpus and configs whose name is taken: both are Snakemake targets at the root of the checkout."""
     taken = dict.fromkeys(RULES, "a rule of the workflow")
     taken |= dict.fromkeys(FIGURES, "a figure") | dict.fromkeys(TABLES, "a table")
+    taken |= dict.fromkeys(DOCUMENTS, "a document")
     for kind, names in (("gpu", study.gpus), ("config", study.configs)):
         for name in names:
             section = f"{kind}s"

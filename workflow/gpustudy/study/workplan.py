@@ -175,7 +175,7 @@ class Workplan:
 
     @property
     def all_products(self) -> list[str]:
-        """Names of all figures, all tables and the report."""
+        """Names of all figures, tables, documents and the report."""
         return list(self.markers)
 
     def everything(self) -> list[str]:

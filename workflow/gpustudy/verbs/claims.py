@@ -55,8 +55,11 @@ def run(arguments: argparse.Namespace) -> int:
     from gpustudy.analysis.claims import VERDICTS, evidence, judge_all
     from gpustudy.analysis.dataset import Dataset
     from gpustudy.base.atomic import write_json
+    from gpustudy.base.own import require_own
     from gpustudy.study.states import survey
 
+    if arguments.output:
+        require_own(arguments.output, "file of verdicts", '"claims": [', (".json",))
     refused = _verdicts(arguments.fail_on, VERDICTS)
     expected = _expected(arguments.expect, VERDICTS) if arguments.expect else {}
     dataset = Dataset(survey(effective_of(arguments)))
