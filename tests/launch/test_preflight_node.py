@@ -12,8 +12,8 @@ import pytest
 
 from gpustudy.launch.images import wanted_image
 from gpustudy.launch.preflight.checks import FAIL, PASS, SKIPPED, WARN, Check
-from gpustudy.launch.preflight.container import check_container
-from gpustudy.launch.preflight.survey import head_checks, node_checks
+from gpustudy.launch.preflight.survey import head_checks, node_checks, run_on_node
+from gpustudy.launch.preflight.trials import check_container, check_counters
 from gpustudy.launch.tools import Answer
 from tests.launch.places import found, place_at, write_system_file
 from tests.launch.smi import A100, H100, MIG_LIST, UUIDS, V100, Recorded, listing
@@ -272,7 +272,7 @@ def test_the_image_is_started_as_a_stage_is(
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent))
-    monkeypatch.setattr("gpustudy.launch.preflight.container.require_key", lambda wanted, path: None)
+    monkeypatch.setattr("gpustudy.launch.preflight.trials.require_key", lambda wanted, path: None)
     errors = (
         "UserWarning: The NVIDIA driver on your system is too old" if code == 0 else "FATAL: container creation failed"
     )
@@ -289,6 +289,51 @@ def test_the_image_is_started_as_a_stage_is(
     assert sentence in finding.sentence
     assert {"--nv", "--cleanenv", "--contain", str(image)} <= set(trial.command)
     assert "APPTAINERENV_CUDA_VISIBLE_DEVICES=0" in trial.command
+
+
+UNAVAILABLE = {
+    "state": "unavailable",
+    "reason": "permission",
+    "detail": "this user may not read the GPU's performance counters (ERR_NVGPUCTRPERM): ask the site.",
+    "ncu": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("printed", "level", "sentence"),
+    [
+        (json.dumps({"state": "done", "ncu": "2024.1.1.0"}), PASS, "ncu 2024.1.1.0 profiled a kernel, clocks base"),
+        (json.dumps(UNAVAILABLE | {"reason": "no-ncu"}), WARN, "Counters cannot be had here (no-ncu)"),
+        (json.dumps(UNAVAILABLE), WARN, "Counters cannot be had here (permission): this user may not read"),
+        ("Killed", WARN, "The trial of counters came to no end (Killed)"),
+    ],
+)
+def test_the_trial_of_counters(tmp_path: Path, printed: str, level: str, sentence: str) -> None:
+    trial = Trial(Recorded({}), Answer(0, f"a warning of torch\n{printed}\n" if level == PASS else f"{printed}\n"))
+    place = place_at("jetstream2", tmp_path, trial, overlay=NO_CONTAINER)
+    finding = check_counters(place, place.gpus["a100"])
+    assert finding.level == level
+    assert sentence in finding.sentence
+    assert trial.command[3:6] == ["-m", "gpustudy.cell.counter_trial", "--clock-control"]
+    asks = finding.to_admins.startswith("Nsight Compute cannot read GPU performance counters in our jobs")
+    assert asks is ("permission" in sentence), "an image without ncu is no matter of the site"
+
+
+def test_trials_follow_the_looks_and_counters_come_last(tmp_path: Path) -> None:
+    """What uses the GPU would show as another program on it, or hold its clocks down."""
+    order: list[str] = []
+
+    class Watching(Recorded):
+        def __call__(self, command: Sequence[str], timeout_s: float = 0.0) -> Answer:
+            order.append(" ".join(command))
+            return super().__call__(command, timeout_s)
+
+    place = place_at("jetstream2", tmp_path, Watching(GOOD), overlay=NO_CONTAINER)
+    checks = run_on_node(place, node_checks(place, is_elsewhere=False), with_counters=True)
+    assert [check.name for check in checks][-2:] == ["container paper", "counters"]
+    assert order[-1].endswith("gpustudy.cell.counter_trial --clock-control base")
+    names = [check.name for check in run_on_node(place, node_checks(place, is_elsewhere=False), with_counters=False)]
+    assert names[-1] == "container paper"
 
 
 def head(tmp_path: Path, site: str = "jetstream2", **more: Any) -> dict[str, Check]:

@@ -151,8 +151,9 @@ def _lacks_counters(stage: StageState) -> bool:
 
 
 def _reason(cell: CellState, reason: str | None = None) -> str:
-    """Return a reason without the cell's name, so that one sentence serves all cells that share it."""
-    return (cell.reason if reason is None else reason).removeprefix(f"{cell.gpu}/{cell.config}/r{cell.repeat} ")
+    """Return a reason without the cell's and the stage's name, so that one sentence serves all cells that share it."""
+    text = (cell.reason if reason is None else reason).removeprefix(f"{cell.gpu}/{cell.config}/r{cell.repeat} ")
+    return text.removeprefix("counters: ")
 
 
 def _absence(dataset: Dataset, gpu: str, names: Sequence[str], word: str, why: str) -> str:

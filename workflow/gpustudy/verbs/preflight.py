@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--in-job",
         action="store_true",
-        help="look at a compute node too, by a job of at most 5 minutes that is asked for as a cell is",
+        help="look at a compute node too, by a job of 5 minutes at most asked for as a cell is; profile a kernel",
     )
     parser.add_argument(
         "--wait", type=float, default=10.0, metavar="MINUTES", help="cancel that job when it has not ended by then (10)"
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     from gpustudy.base.atomic import write_json
     from gpustudy.base.errors import UserError
     from gpustudy.launch.preflight.checks import Place, as_json
-    from gpustudy.launch.preflight.survey import node_checks, run_checks, verdict
+    from gpustudy.launch.preflight.survey import node_checks, run_on_node, verdict
     from gpustudy.study.load import load_effective
 
     if arguments.place and arguments.site and arguments.place != arguments.site:
@@ -52,7 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--wait {arguments.wait:g} is no time to wait: give minutes above 0.")
     place = Place(load_effective(arguments.configfile, arguments.place or arguments.site))
     if arguments.on_node:
-        write_json(arguments.on_node, as_json(run_checks(place, node_checks(place, is_elsewhere=True))))
+        write_json(
+            arguments.on_node, as_json(run_on_node(place, node_checks(place, is_elsewhere=True), with_counters=True))
+        )
         return 0
     checks = _all_checks(place, arguments)
     if arguments.json:
@@ -67,14 +69,14 @@ def _all_checks(place: Place, arguments: argparse.Namespace) -> list[Check]:
     from gpustudy.launch.preflight.asked import what_is_asked
     from gpustudy.launch.preflight.checks import FAIL
     from gpustudy.launch.preflight.job import checks_in_job
-    from gpustudy.launch.preflight.survey import head_checks, node_checks, node_is_left_out, run_checks
+    from gpustudy.launch.preflight.survey import head_checks, node_checks, node_is_left_out, run_checks, run_on_node
 
     asked = what_is_asked(place.effective)
     is_on_node = not asked or "SLURM_JOB_ID" in place.environment
     submits = arguments.in_job and not is_on_node
     head = head_checks(place, asked, has_job=submits)
     if is_on_node:
-        return run_checks(place, [*head, *node_checks(place, is_elsewhere=False)])
+        return run_on_node(place, [*head, *node_checks(place, is_elsewhere=False)], arguments.in_job)
     found = run_checks(place, head)
     if not submits:
         return [*found, node_is_left_out()]

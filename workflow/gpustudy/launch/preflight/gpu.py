@@ -100,7 +100,7 @@ def check_alone(place: Place) -> Finding:
     return passed("No other program uses the granted GPUs.")
 
 
-def check_counters(place: Place) -> Finding:
+def check_permission(place: Place) -> Finding:
     """Whether this user may read hardware counters, as far as the driver's settings tell."""
     parameters = place.read("/proc/driver/nvidia/params")
     if parameters is None or (admin_only := _ADMIN_ONLY.search(parameters)) is None:

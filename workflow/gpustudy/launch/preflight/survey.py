@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain
 
 from gpustudy.base.errors import UserError
-from gpustudy.launch.preflight import container, gpu, node, scheduler, software, storage
+from gpustudy.launch.preflight import gpu, node, scheduler, software, storage, trials
 from gpustudy.launch.preflight.asked import Asked
 from gpustudy.launch.preflight.checks import (
     FAIL,
@@ -26,7 +26,9 @@ from gpustudy.launch.preflight.checks import (
 )
 
 LIMIT_S = 30.0
-"""Seconds that a preflight takes at most, whatever hangs at the site."""
+"""Seconds that a preflight without a job takes at most, whatever hangs at the site."""
+TRIALS_LIMIT_S = 180.0
+"""Seconds that the trials take at most where one of them profiles a kernel."""
 
 Named = tuple[str, CheckFunction]
 
@@ -69,7 +71,6 @@ def node_checks(place: Place, is_elsewhere: bool) -> list[Named]:
         ("runtime on the node" if is_elsewhere else "container runtime", software.check_runtime),
         ("job step", node.check_step),
         *([("scratch on the node", storage.check_scratch)] if is_elsewhere else []),
-        *((f"container {stack}", partial(container.check_container, stack=stack)) for stack in stacks),
         *((f"stack {stack}", partial(software.check_pins, stack=stack)) for stack in stacks),
         ("cores", node.check_cores),
         ("memory", node.check_memory),
@@ -86,7 +87,7 @@ def node_checks(place: Place, is_elsewhere: bool) -> list[Named]:
         *chain.from_iterable(per_gpu),
         ("alone on the gpu", gpu.check_alone),
         ("virtual gpu", gpu.check_virtual),
-        ("counter permission", gpu.check_counters),
+        ("counter permission", gpu.check_permission),
         ("counters are free", gpu.check_dcgm),
         ("nsight compute", software.check_ncu),
         ("clocks", gpu.check_clocks),
@@ -109,6 +110,27 @@ def run_checks(place: Place, checks: Sequence[Named], limit_s: float = LIMIT_S) 
         found[index] = answer or failed("The check itself broke, with the traceback above: please report that.")
     slow = warned(f"No answer within {limit_s:.0f} s: something hangs here; try again, or ask the site's help desk.")
     return [named(name, found.get(index, slow)) for index, (name, _) in enumerate(checks)]
+
+
+def run_on_node(place: Place, looks: Sequence[Named], with_counters: bool) -> list[Check]:
+    """Run checks that look, then those that use the GPU: they come later, as some look whether anybody uses it.
+
+    Args:
+        place: where to look.
+        looks: the checks that only look.
+        with_counters: profile a kernel as well; without it all ends within ``LIMIT_S``.
+    """
+    deadline = time.monotonic() + LIMIT_S
+    found = run_checks(place, looks)
+    stacks = sorted({one.stack for one in place.gpus.values()})
+    starts: list[Named] = [(f"container {stack}", partial(trials.check_container, stack=stack)) for stack in stacks]
+    left_s = TRIALS_LIMIT_S if with_counters else max(1.0, deadline - time.monotonic())
+    found += run_checks(place, starts, left_s)
+    if not with_counters or not place.cuda_gpus:
+        return found
+    # ncu stops everything else on the device and locks its clocks, so that it comes last.
+    profiled = next(iter(place.cuda_gpus.values()))
+    return found + run_checks(place, [("counters", partial(trials.check_counters, gpu=profiled))], TRIALS_LIMIT_S)
 
 
 def verdict(checks: Sequence[Check]) -> int:
