@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+
 import pandas as pd
 import pytest
 
@@ -9,6 +12,7 @@ from gpustudy.analysis import style
 from gpustudy.analysis.dataset import Dataset, Group
 from gpustudy.analysis.draw import figure_of
 from gpustudy.analysis.floor import NO_PEAKS, elements, floor_of, floor_parts
+from gpustudy.analysis.tables import build, to_csv
 from tests.analysis.test_figures import texts_of
 
 FP32, DRAM = 19.5e12, 1555e9
@@ -51,6 +55,18 @@ def test_a_device_without_cited_peaks_has_no_floor_and_says_so(counted: Dataset)
         texts = texts_of(figure_of("floor", counted))
     assert any(NO_PEAKS in text for text in texts)
     assert any("modelled" in text for text in texts)
+
+
+def test_the_table_of_the_floor_is_marked_and_adds_up(counted: Dataset) -> None:
+    rows = list(csv.DictReader(io.StringIO(to_csv(build("floor_parts", counted)))))
+    assert {row["origin"] for row in rows} == {"modelled"}
+    assert {row["gpu"] for row in rows} == {"a100", "h100"}  # no floor for the cpu
+    base = [row for row in rows if (row["gpu"], row["config"]) == ("a100", "baseline")]
+    step, parts = base[0], base[1:]
+    assert (step["phase"], step["bound"]) == ("step", "operations")
+    assert float(step["floor_s"]) == pytest.approx(sum(float(part["floor_s"]) for part in parts))
+    convolution = next(part for part in parts if (part["phase"], part["family"]) == ("backward", "convolution"))
+    assert float(convolution["time_over_floor"]) == pytest.approx(6 * (7 + 8) / (12 * 40e9 / FP32 * 1e3), rel=1e-3)
 
 
 def work(*rows: tuple[str, str, str, str, float, float, float, float]) -> pd.DataFrame:

@@ -155,7 +155,7 @@ FIGURES = {
     "roofline": Product(
         "Hierarchical roofline",
         "Floating-point operations per second against operations per byte moved in L1, L2 and DRAM, for each kind of "
-        "kernel: three marks side by side, from totals of a step. Lines are peak rates of the device at its boost clock "
+        "kernel: three marks side by side, from totals of a step. Lines are the device's peak rates at its boost clock "
         "as its maker's documents state them (study/peaks.yaml); what no document states has no line, but for the DRAM "
         "bandwidth, which then follows from the counters. Counters are taken at the base clock unless clock control is "
         "off, so that marks stay somewhat below what the device can reach.",
@@ -258,6 +258,15 @@ TABLES = {
         "counters, of how many a step has.",
         STUDY,
         ("train", "census", "counters", "quality"),
+    ),
+    "floor_parts": Product(
+        "Physical floor by phase and kind of kernel",
+        "The least time of a step and of its parts (modelled): operations over the peak rate of their precision or bytes "
+        "read over the memory bandwidth, call by call, whichever is longer. Beside it the time: of a step, measured "
+        "without a profiler; of a part, that of its launches in the census. Devices without cited peak rates have no "
+        "floor.",
+        BOUNDS,
+        ("census", "train"),
     ),
     "platforms": Product(
         "Platforms",
