@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gpustudy.study.models import Workload
 
 MEASURED, MODELLED = "measured", "modelled"
+_TEXTS = ("name", "class", "origin", "speedup_kind", "report")
 
 COMPUTE = ("conv_forward", "conv_dgrad", "conv_wgrad", "conv_backward", "implicit_gemm", "conv", "gemm", "attention")
 """Classes whose kernels are bound by arithmetic when they are efficient: convolutions, products, attention."""
@@ -126,7 +127,8 @@ def _tables(
 
     own = type(dataset)(replace(dataset.survey, cells=group.cells))
     for cell, path in own.files(stage, table):
-        yield cell.repeat, pq.read_table(path, columns=columns, partitioning=None).to_pandas()
+        texts = [name for name in columns if name in _TEXTS]  # a million names are a few hundred, held once each
+        yield cell.repeat, pq.read_table(path, columns=columns, read_dictionary=texts, partitioning=None).to_pandas()
 
 
 def _from_launches(made: Callable[[pd.DataFrame], Known]) -> Callable[[Dataset, Group, str, Collection[str]], Values]:
