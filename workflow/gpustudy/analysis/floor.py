@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -145,24 +145,34 @@ def floor_parts(
         memory_rate: bytes per second.
         element_bytes: bytes of an element of a tensor.
     """
-    with_operator = done[done["operator"].notna()].copy()
-    with_operator["family"] = with_operator["operator"].map(_families_of_operators(with_operator))
-    parts: dict[tuple[str, str], list[tuple[float, float, float, float]]] = {}
-    groups = with_operator.groupby(["phase", "family", "operator", "input_shapes"], dropna=False, sort=True)
-    for key, rows in groups:
-        phase, family, _, shapes = (str(part) if isinstance(part, str) else "" for part in key)
-        calls = float(rows["counted"].sum()) or float(rows.groupby("name")["launches"].sum().min())
-        flops = float(rows["flops"].sum())
-        moved = calls * element_bytes * elements(shapes)
-        compute_s = flops / (matrix_rate if family in _MATRIX_FAMILIES else plain_rate)
-        memory_s = moved / memory_rate
-        bound = (max(compute_s, memory_s), flops, moved, compute_s if compute_s >= memory_s else 0.0)
-        parts.setdefault((phase, family), []).append(bound)
+    calls = _calls(done[done["operator"].notna()])
+    sizes = {shapes: elements(shapes) for shapes in calls["input_shapes"].unique()}
+    rates = calls["family"].isin(_MATRIX_FAMILIES).map({True: matrix_rate, False: plain_rate})
+    calls["bytes"] = calls["calls"] * element_bytes * calls["input_shapes"].map(sizes)
+    compute_s, memory_s = calls["flops"] / rates, calls["bytes"] / memory_rate
+    calls["seconds"] = compute_s.where(compute_s >= memory_s, memory_s)
+    calls["compute_s"] = compute_s.where(compute_s >= memory_s, 0.0)
+    sums = calls.groupby(["phase", "family"])[["seconds", "flops", "bytes", "compute_s"]].sum()
     return [
-        FloorPart(phase, family, *(math.fsum(column) for column in zip(*bounds, strict=True)))
-        for (phase, family), bounds in parts.items()
-        if any(bound[0] > 0 for bound in bounds)
+        FloorPart(str(phase), str(family), *(float(value) for value in values))
+        for (phase, family), *values in sums[sums["seconds"] > 0].itertuples()
     ]
+
+
+def _calls(done: pd.DataFrame) -> pd.DataFrame:
+    """Return phase, family, operator, input_shapes, calls and flops of each operator with each list of shapes.
+
+    Where the operations are known, each call has them once. Else a call launches every kernel of its operator at least
+    once, so that the kernel with the fewest launches tells the most calls that are certain.
+    """
+    known = done.assign(
+        family=done["operator"].map(_families_of_operators(done)), input_shapes=done["input_shapes"].fillna("")
+    )
+    keys = ["phase", "family", "operator", "input_shapes"]
+    by_kernel = known.groupby([*keys, "name"])[["launches", "counted", "flops"]].sum()
+    by_call = by_kernel.groupby(keys).agg({"launches": "min", "counted": "sum", "flops": "sum"}).reset_index()
+    by_call["calls"] = by_call["counted"].where(by_call["counted"] > 0, by_call["launches"])
+    return by_call
 
 
 def elements(shapes: str) -> int:
@@ -181,14 +191,10 @@ def _families_of_operators(done: pd.DataFrame) -> Mapping[str, str]:
 
     A convolution's first launch can be a layout kernel; its operations are still a convolution's.
     """
-    time = done.assign(family=by_family(done["class"])).groupby(["operator", "family"])["duration_ns"].sum()
-    largest: dict[str, tuple[float, str]] = {}
-    for (operator, family), spent in _items(time):
-        largest[operator] = max(largest.get(operator, (-1.0, "")), (spent, family))
-    return {operator: family for operator, (_, family) in largest.items()}
-
-
-def _items(time: pd.Series[float]) -> Iterable[tuple[tuple[str, str], float]]:
-    for key, spent in time.items():
-        operator, family = key if isinstance(key, tuple) else (key, "")
-        yield (str(operator), str(family)), float(spent)
+    time = (
+        done.assign(family=by_family(done["class"]))
+        .groupby(["operator", "family"], as_index=False)["duration_ns"]
+        .sum()
+    )
+    ordered = time.sort_values(["duration_ns", "family"], kind="stable")
+    return dict(zip(ordered["operator"], ordered["family"], strict=True))  # the last of an operator, its largest, stays
