@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,27 @@ def test_a_missing_runtime_is_told_with_the_module_that_brings_it(monkeypatch, t
         "cells of site expanse run in apptainer, and there is no apptainer nor singularity on PATH here: "
         "'module load singularitypro' and run again, or run on a node that has it."
     )
+
+
+def test_a_runtime_that_only_the_module_brings_is_found_by_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    program = tmp_path / "opt" / "apptainer"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho apptainer version 1.3\n")
+    program.chmod(0o755)
+    loads = f'module() {{ [ "$*" = "load tacc-apptainer" ] && echo Loading && PATH={program.parent}:$PATH; }}\n'
+    (tmp_path / ".bash_profile").write_text(loads)
+    monkeypatch.setattr("shutil.which", lambda name: "/bin/bash" if name == "bash" else None)
+    found = find_runtime("apptainer", site(container_module="tacc-apptainer"), "stampede3", ask_for_real)
+    assert found == Runtime("apptainer", str(program), "apptainer version 1.3")
+    with pytest.raises(UserError, match="'module load other' and run again"):
+        find_runtime("apptainer", site(container_module="other"), "stampede3", ask_for_real)
+
+
+def ask_for_real(command, timeout_s=20.0):
+    done = subprocess.run(command, capture_output=True, text=True)
+    return Answer(done.returncode, done.stdout, done.stderr)
 
 
 def test_singularity_stands_in_for_apptainer_and_a_broken_one_is_told(monkeypatch, tmp_path):

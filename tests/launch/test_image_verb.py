@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gpustudy.base.errors import UserError
 from gpustudy.cli import main
 from gpustudy.launch import images_lock
+from gpustudy.launch.building import require_buildable
 from gpustudy.study.load import load_effective
 from gpustudy.study.stacks import read_pins
 from tests.launch.sif_bytes import sif
@@ -152,6 +154,17 @@ def test_without_a_runtime_a_build_says_what_to_load(place, capfd, monkeypatch):
     monkeypatch.setenv("PATH", "/usr/bin:/bin" if not Path("/usr/bin/apptainer").exists() else "")
     assert main(["image", "build", "paper", *SITE]) == 2
     assert "'module load singularitypro' and run again" in capfd.readouterr().err
+
+
+def test_a_run_whose_images_could_not_be_built_is_refused_at_once(place, capfd):
+    effective = load_effective(site="expanse")
+    with pytest.raises(UserError, match=r"paper\.Dockerfile needs TORCH_INDEX"):
+        require_buildable(effective, ["v100"], {})
+    require_buildable(effective, ["v100"], {"TORCH_INDEX": "x"})
+    require_buildable(effective, [], {})
+    require_buildable(load_effective(site="local"), ["cpu"], {})
+    assert main(["image", "build", "paper", *SITE]) == 0
+    require_buildable(effective, ["v100"], {})
 
 
 def test_the_lock_takes_a_sum_and_an_import_must_have_it(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from gpustudy.launch.estimate import estimate_stage
 from gpustudy.launch.requests import Requests
 from gpustudy.launch.workload import step_flops
 from gpustudy.study.cells import Cell
+from tests.launch.places import place_at
 from tests.support.studies import seen_from
 
 STAGES = ["train", "census", "counters", "quality"]
@@ -56,7 +57,14 @@ def test_all_stages_of_a_cell_ask_for_the_same_place():
         {name: value for name, value in asked("expanse", "v100", stage).items() if isinstance(value, str)}
         for stage in STAGES
     ]
-    assert places == [{"slurm_partition": "gpu-shared", "slurm_account": ""}] * 4
+    nothing_more = {"gpu_model": "", "slurm_extra": ""}
+    assert places == [{"slurm_partition": "gpu-shared", "slurm_account": ""} | nothing_more] * 4
+
+
+def test_a_gpu_that_a_site_knows_by_a_name_is_asked_for_by_it_and_a_cpu_is_not():
+    named = {"expanse": {"gpus": ["v100", "cpu"], "slurm": {"gpu_models": {"v100": "tesla_v100"}}}}
+    assert asked("expanse", "v100", "train", sites=named)["gpu_model"] == "tesla_v100"
+    assert asked("expanse", "cpu", "train", sites=named)["gpu_model"] == ""
 
 
 def test_each_attempt_asks_for_more_until_the_cell_fills_the_longest_job():
@@ -125,3 +133,20 @@ def test_a_cell_that_needs_more_memory_than_goes_with_a_gpu_is_refused():
 def test_a_request_above_the_limit_of_the_run_is_refused_as_snakemake_would_cut_it(limit, granted):
     found = refusal("jetstream2", limits={limit: granted})
     assert f"this run is limited to {limit}={granted}" in found
+
+
+def test_an_image_is_built_in_a_job_like_that_of_a_cell(tmp_path):
+    expanse = Requests(place_at("expanse", tmp_path).effective).image_resources()
+    account = expanse.pop("slurm_account")
+    assert expanse == {
+        "gpu": 1,
+        "mem_mb": 8192,
+        "runtime": 120,
+        "cpus_per_task": 10,
+        "slurm_partition": "gpu-shared",
+        "nodes": 1,
+    }
+    assert callable(account), "the account is asked for when the job is submitted"
+    stampede3 = Requests(place_at("stampede3", tmp_path).effective).image_resources()
+    assert (stampede3["gpu"], stampede3["mem_mb"]) == (0, 0), "TACC refuses both"
+    assert Requests(place_at("jetstream2", tmp_path).effective).image_resources() == {"runtime": 120}

@@ -10,7 +10,8 @@ if plan.runtime != "none":
             "results/logs/images/{stack}-{key}.log",
         conda:
             "../../envs/host.yaml"
-        localrule: True
+        resources:
+            **site.image_resources(),
         shell:
             "python -m gpustudy image build {wildcards.stack} --key {wildcards.key} 2>&1 | tee {log}"
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib import metadata
@@ -17,12 +17,12 @@ from gpustudy.base.atomic import atomic_path
 from gpustudy.base.digests import file_sha256
 from gpustudy.base.errors import UserError
 from gpustudy.launch.guard import run_guarded
-from gpustudy.launch.images import Record, Wanted, adopt, require_key, write_record
+from gpustudy.launch.images import Record, Wanted, adopt, require_key, wanted_image, write_record
 from gpustudy.launch.recipes import Recipe, apptainer_recipe, build_arguments, read_recipe
 from gpustudy.launch.runtimes import Runtime, host_environment
 from gpustudy.launch.tools import ask
 from gpustudy.launch.with_spython import PROBE
-from gpustudy.study.load import ROOT
+from gpustudy.study.load import ROOT, Effective
 from gpustudy.study.models import Stack
 from gpustudy.study.stacks import read_pins
 
@@ -68,6 +68,25 @@ def build_image(
         return record
     origin |= {"spython": metadata.version("spython")}
     return _build_sif(plan, stack, origin)
+
+
+def require_buildable(effective: Effective, gpus: Iterable[str], environment: Mapping[str, str] = os.environ) -> None:
+    """Refuse a run whose images are missing and could not be built for want of an argument: now, not in an hour.
+
+    Args:
+        effective: the study as seen from the site.
+        gpus: whose cells would run.
+        environment: where build arguments are given.
+
+    Raises:
+        UserError: naming the recipe and the argument.
+    """
+    if effective.study.sites[effective.site].runtime == "none":
+        return
+    for stack in sorted({effective.study.gpus[gpu].stack for gpu in gpus}):
+        wanted = wanted_image(effective, stack)
+        if not wanted.path.exists():
+            build_arguments(read_recipe(ROOT / effective.study.stacks[stack].recipe), environment)
 
 
 def look_inside(image: str, wanted: Wanted, stack: Stack, runtime: Runtime) -> dict[str, str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from gpustudy.base.errors import UserError
 from gpustudy.base.words import nearest
+from gpustudy.launch.building import require_buildable
 from gpustudy.launch.own import require_account
 from gpustudy.launch.requests import Requests
 from gpustudy.study.cells import Cell
@@ -122,6 +123,8 @@ def check_run(effective: Effective, requests: Requests, seen: Survey, call: Call
     """
     waiting = list(_pending(seen, call.targets))
     requests.check(waiting, call.limits)
+    if submits:
+        require_buildable(effective, {cell.gpu for cell, _ in waiting})
     if submits and waiting and effective.study.sites[effective.site].executor == "slurm":
         require_account(effective.study, effective.site)
 

@@ -16,6 +16,10 @@ from gpustudy.launch.own import own_site
 from gpustudy.study.cells import MEASURING_STAGES, Cell, Keys
 from gpustudy.study.load import Effective
 
+_IMAGE_MINUTES = 120
+"""For fetching some GB, installing them and compressing the result. Assumption: no site has been timed."""
+_IMAGE_MEMORY_GIB = 8
+"""Assumption: pip and mksquashfs, which takes a quarter of a machine's memory by default, work in less too."""
 MIB_PER_GIB = 1024
 
 _ALL_CORES = 10_000
@@ -82,8 +86,34 @@ class Requests:
         if slurm is None:
             return asked
         asked["cpus_per_task"] = lambda wildcards, attempt: self.cores(wildcards.gpu)
+        asked["gpu_model"] = lambda wildcards, attempt: (
+            slurm.gpu_models.get(wildcards.gpu, "") if self.gpus(wildcards.gpu) else ""
+        )
         asked["slurm_partition"] = slurm.partition
+        asked["slurm_extra"] = slurm.extra
         asked["slurm_account"] = lambda wildcards, attempt: self.account
+        return asked if slurm.nodes is None else asked | {"nodes": slurm.nodes}
+
+    def image_resources(self) -> dict[str, Resource]:
+        """Return the ``resources`` of the rule that builds an image: a job like that of a cell.
+
+        Login nodes are no place for it: some have no container runtime, and all are shared. A partition of GPUs takes
+        only jobs that ask for one.
+        """
+        gpus = self._site.gpus
+        gpu = next((name for name in gpus if self._study.gpus[name].device == "cuda"), gpus[0] if gpus else None)
+        slurm = self._site.slurm
+        if slurm is None or gpu is None:
+            return {"runtime": _IMAGE_MINUTES}
+        asked: dict[str, Resource] = {
+            "gpu": self.gpus(gpu),
+            "mem_mb": _IMAGE_MEMORY_GIB * MIB_PER_GIB if slurm.sends_memory else 0,
+            "runtime": min(_IMAGE_MINUTES, slurm.max_minutes),
+            "cpus_per_task": self.cores(gpu),
+            "slurm_partition": slurm.partition,
+            "slurm_extra": slurm.extra,
+            "slurm_account": lambda wildcards, attempt: self.account,
+        }
         return asked if slurm.nodes is None else asked | {"nodes": slurm.nodes}
 
     def threads(self, stage: str) -> Callable[[CellWildcards], int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -60,6 +61,8 @@ def find_runtime(kind: Kind, site: Site, site_name: str, runner: Runner = ask) -
         UserError: it is not on PATH, or does not run.
     """
     program = next((path for name in _PROGRAMS[kind] if (path := shutil.which(name))), None)
+    if program is None and site.container_module:
+        program = _from_module(kind, site.container_module, runner)
     if program is None:
         names = " nor ".join(_PROGRAMS[kind])
         todo = f"'module load {site.container_module}'" if site.container_module else f"install {kind}"
@@ -84,6 +87,17 @@ def scratch_folder(effective: Effective, environment: Mapping[str, str] = os.env
     except UserError:
         return None
     return folder if folder is not None and folder.is_dir() and os.access(folder, os.W_OK) else None
+
+
+def _from_module(kind: Kind, module: str, runner: Runner) -> str | None:
+    """Return the program that the site's module brings; None where it does not.
+
+    A job starts with the modules of the login node, where the runtime may be missing on purpose.
+    """
+    tried = " || ".join(f"command -v {name}" for name in _PROGRAMS[kind])
+    answer = runner(["bash", "-lc", f"module load {shlex.quote(module)} >&2 && {{ {tried}; }}"])
+    lines = answer.out.split()
+    return lines[-1] if answer.code == 0 and lines and Path(lines[-1]).is_absolute() else None
 
 
 def host_environment(runtime: Runtime, scratch: Path | None, environment: Mapping[str, str]) -> dict[str, str]:
