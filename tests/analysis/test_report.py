@@ -15,7 +15,7 @@ from gpustudy.analysis.claim_models import load_claims
 from gpustudy.analysis.dataset import Dataset
 from gpustudy.analysis.names import FIGURES, TABLES
 from gpustudy.analysis.pictures import _Drawn as Drawn
-from gpustudy.analysis.pictures import pictures
+from gpustudy.analysis.pictures import lean, pictures
 from gpustudy.analysis.report import render, write_report
 from tests.analysis.crafted import TF32_REASON, Crafted
 
@@ -72,7 +72,8 @@ def test_all_parts_are_there(report: str) -> None:
         assert f'id="figure-{name}"' in report
         assert f"snakemake --cores all -- {name}" in report
     for name in TABLES:
-        assert f'id="table-{name}"' in report
+        place = "claims" if name == "claims" else f"title-{name}"  # the claims have a section of their own
+        assert f'id="{place}"' in report
     assert report.count("CRAFTED DATA: not a measurement") >= 1 + len(FIGURES)
 
 
@@ -108,6 +109,17 @@ def test_every_figure_names_its_cells(report: str) -> None:
     assert cells is not None
     parts = cells[1].split("; ")
     assert parts[1:] == ["h100: opt1 r1", "cpu: default r1 r2 r3, baseline r1 r2 r3, opt2 r1 r2 r3"]
+
+
+def test_lean_figures_look_the_same() -> None:
+    svg = (
+        b'<svg>\n <metadata>made by</metadata>\n <!-- text -->\n <g transform="scale(0.015625 -0.015625)">\n'
+        b'  <path d="M 1.23456 -0.98765 \nL 7 8" style="stroke-width: 1"/>\n  <text x="1.005">a b</text>\n </g></svg>'
+    )
+    assert lean(svg).decode() == (
+        '<svg><g transform="scale(0.015625 -0.015625)"><path d="M 1.23 -0.98 \nL 7 8" style="stroke-width: 1"/>'
+        '<text x="1.00">a b</text></g></svg>'
+    )
 
 
 def test_heavy_figures_become_pixels_until_the_budget_holds(full: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:

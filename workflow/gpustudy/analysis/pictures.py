@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -79,13 +80,32 @@ def has_data(name: str, dataset: Dataset) -> bool:
     )
 
 
+_COORDINATES = re.compile(r'( (?:d|x|y|points)=")([^"]*)"')
+_FURTHER_DIGITS = re.compile(r"(\.\d\d)\d+")
+_NOT_SEEN = re.compile(r"<metadata>.*?</metadata>|<!--.*?-->|(?<=>)\s+(?=<)", re.DOTALL)
+
+
+def lean(svg: bytes) -> bytes:
+    """Return an SVG file without what nobody sees: a quarter less to carry.
+
+    Coordinates keep two decimals, a hundredth of a point; transforms keep all. Comments, metadata and the space between
+    elements go.
+    """
+    text = _NOT_SEEN.sub("", svg.decode())
+
+    def shortened(found: re.Match[str]) -> str:
+        return found[1] + _FURTHER_DIGITS.sub(r"\1", found[2]) + '"'
+
+    return _COORDINATES.sub(shortened, text).encode()
+
+
 def _draw(name: str, dataset: Dataset, dpi: int | None) -> _Drawn:
     """Draw one figure as SVG, or as PNG of ``dpi``."""
     with style.look():
         figure = figure_of(name, dataset)
         width_px = round(figure.get_figwidth() * PX_PER_IN)
         if dpi is None:
-            return _Drawn(style.svg_of(figure), "svg+xml", width_px)
+            return _Drawn(lean(style.svg_of(figure)), "svg+xml", width_px)
         out = io.BytesIO()
         figure.savefig(out, format="png", dpi=dpi, metadata={"Software": "gpustudy"})
         return _Drawn(out.getvalue(), "png", width_px)

@@ -36,6 +36,12 @@ MOST_TABLE_ROWS = 500
 """Rows of a table in the report; its CSV has all of them."""
 
 _SUFFIXES = (".html", ".htm")
+_OF_OTHER_SECTIONS = ("claims",)
+"""Tables whose rows the report shows elsewhere, with more to each."""
+
+_TALL_ROWS = 20
+"""Rows from which on a table scrolls in a window of its own, so that what follows it is not far away."""
+
 _ANALYSIS_PACKAGES = ("matplotlib", "numpy", "pandas", "pyarrow", "scipy")
 """Packages whose versions can change how the report looks."""
 
@@ -126,16 +132,20 @@ class ShownTable:
     title: str
     html: str
     rows_left: int
+    is_tall: bool
 
 
 def _tables(dataset: Dataset) -> list[ShownTable]:
-    """Return the tables that have rows."""
+    """Return the tables; one without rows has no HTML."""
     shown = []
     for name in TABLES:
+        if name in _OF_OTHER_SECTIONS:
+            continue
         table = tables.build(name, dataset)
-        if table.rows:
-            cut = replace(table, rows=table.rows[:MOST_TABLE_ROWS])
-            shown.append(ShownTable(name, table.title, tables.to_html(cut), len(table.rows) - len(cut.rows)))
+        cut = replace(table, rows=table.rows[:MOST_TABLE_ROWS])
+        html = tables.to_html(cut) if table.rows else ""
+        left, is_tall = len(table.rows) - len(cut.rows), len(cut.rows) > _TALL_ROWS
+        shown.append(ShownTable(name, table.title, html, left, is_tall))
     return shown
 
 
