@@ -74,10 +74,16 @@ class Slurm(Section):
     gpus_by: Literal["gpus", "node"] = Field(
         "gpus", description="How a GPU is asked for: gpus: --gpus=1; node: never by name, jobs get whole nodes."
     )
+    gpu_models: dict[Name, str] = Field(
+        {}, description="Gpus that are asked for by a name of Slurm's here (--gpus=NAME:1); others by number alone."
+    )
     nodes: Positive | None = Field(
         1, description="Nodes to name in a job (--nodes); null leaves the option out. A cell uses one."
     )
     sends_memory: bool = Field(True, description="Whether memory is asked for (--mem); some sites reject the option.")
+    extra: str = Field(
+        "", description="More options of sbatch, as one text; such as a reservation or a quality of service."
+    )
     max_minutes: Positive = Field(description="Longest job of the partition; a cell that needs more is refused here.")
     max_running: Positive = Field(description="Jobs of one user that run at once.")
     max_queued: Positive = Field(description="Jobs of one user that are queued or running; the profile's 'jobs'.")

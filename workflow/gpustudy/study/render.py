@@ -49,7 +49,7 @@ def _entry(name: str, value: Any, depth: int, explained: set[type[BaseModel]]) -
     if isinstance(value, BaseModel):
         yield f"{lead}{name}:"
         yield from _section(value, depth + 1, explained)
-    elif isinstance(value, dict):
+    elif isinstance(value, dict) and value:
         yield f"{lead}{name}:"
         for key, item in value.items():
             yield from _entry(str(key), item, depth + 1, explained)
@@ -58,7 +58,9 @@ def _entry(name: str, value: Any, depth: int, explained: set[type[BaseModel]]) -
 
 
 def _scalar(value: Any) -> str:
-    """Return a value in YAML's flow form; short names stay unquoted."""
+    """Return a value in YAML's flow form; short names stay unquoted, and a mapping is an empty one here."""
+    if isinstance(value, dict):
+        return "{}"
     if isinstance(value, list):
         return "[" + ", ".join(_scalar(item) for item in value) + "]"
     if isinstance(value, str):
