@@ -191,10 +191,7 @@ def _families_of_operators(done: pd.DataFrame) -> Mapping[str, str]:
 
     A convolution's first launch can be a layout kernel; its operations are still a convolution's.
     """
-    time = (
-        done.assign(family=by_family(done["class"]))
-        .groupby(["operator", "family"], as_index=False)["duration_ns"]
-        .sum()
-    )
+    by_operator = done.assign(family=by_family(done["class"])).groupby(["operator", "family"])
+    time = by_operator[["duration_ns"]].sum().reset_index()
     ordered = time.sort_values(["duration_ns", "family"], kind="stable")
     return dict(zip(ordered["operator"], ordered["family"], strict=True))  # the last of an operator, its largest, stays

@@ -164,11 +164,11 @@ FIGURES = {
     ),
     "floor": Product(
         "Physical floor of a step",
-        "Bars (modelled): the least time of a step, each call of an operator taking its operations over the peak rate of "
-        "its precision or the bytes it reads over the memory bandwidth, whichever is longer; by phase (left) and by kind "
-        "of kernel (right). Peak rates are those of the device's documents (study/peaks.yaml). Diamonds: the measured "
-        "time of a step. At the right, measured over floor. Fusing operators, or finding inputs in a cache, can undercut "
-        "the floor.",
+        "Bars (modelled): the least time of a step, each call of an operator taking its operations over the peak rate "
+        "of its precision or the bytes it reads over the memory bandwidth, whichever is longer; by phase (left) and by "
+        "kind of kernel (right). Peak rates are those of the device's documents (study/peaks.yaml). Diamonds: the "
+        "measured time of a step. At the right, measured over floor. Fusing operators, or finding inputs in a cache, "
+        "can undercut the floor.",
         BOUNDS,
         ("census", "train"),
     ),
@@ -261,10 +261,10 @@ TABLES = {
     ),
     "floor_parts": Product(
         "Physical floor by phase and kind of kernel",
-        "The least time of a step and of its parts (modelled): operations over the peak rate of their precision or bytes "
-        "read over the memory bandwidth, call by call, whichever is longer. Beside it the time: of a step, measured "
-        "without a profiler; of a part, that of its launches in the census. Devices without cited peak rates have no "
-        "floor.",
+        "The least time of a step and of its parts (modelled): operations over the peak rate of their precision or "
+        "bytes read over the memory bandwidth, call by call, whichever is longer. Beside it the time: of a step, "
+        "measured without a profiler; of a part, that of its launches in the census. Devices without cited peak rates "
+        "have no floor.",
         BOUNDS,
         ("census", "train"),
     ),
