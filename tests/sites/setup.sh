@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What 'make test-sites' needs: a browser (on a bare Debian, as root); with GPUSTUDY_OLD_STACK=1 also the stack of
-# the paper in .venv-paper, which is a download of 2 GB.
+# What 'make test-sites' needs: a browser and Apptainer (on a bare Debian, as root); with GPUSTUDY_OLD_STACK=1 also
+# the stack of the paper in .venv-paper, which is a download of 2 GB.
 # Where one cannot be had, its tests say what is missing and skip.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -42,6 +42,7 @@ install_old_stack() {
 }
 
 install_browser
+bash tests/sites/apptainer_up.sh || echo "tests/sites: no Apptainer; tests of containers will skip." >&2
 if [ "${GPUSTUDY_OLD_STACK:-0}" = 1 ]; then
     install_old_stack
 fi
