@@ -238,7 +238,11 @@ def test_accounts_are_left_to_sbatch(site):
     ]:
         site.program(name, "echo 'slurm_persist_conn_open: Connection refused' >&2; exit 1")
         done = site.call(name, *query)
-        assert (done.returncode, done.stdout) == (0, "")
+        assert (done.returncode, done.stdout.strip()) == (0, "")
+    told = site.call(
+        "sacctmgr", "-n", "-s", "list", "user", "me", "format=account%256", GPUSTUDY_SLURM_ACCOUNT="abc123"
+    )
+    assert told.stdout == "abc123\n"
 
 
 def test_srun_of_the_jobstep_finds_its_slurm_again(site):

@@ -72,8 +72,10 @@ install_packages() {
 }
 
 make_folders() {
-    mkdir -p "$dir"/{etc,run,log,munge,db,ctld,slurmd,dev}
+    mkdir -p "$dir"/{etc,run,log,munge,db,ctld,slurmd,dev,tmp}
     chmod 755 "$dir" "$dir"/*
+    chmod 1777 "$dir/tmp"
+    export TMPDIR=$dir/tmp # the caller's may be closed to MariaDB's user
 }
 
 choose_ports() { # slurmctld, slurmd, slurmdbd, MariaDB: four in a row that are free, kept for the next call

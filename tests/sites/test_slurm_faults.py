@@ -31,6 +31,8 @@ END_S = 90
 """Seconds in which a run whose job was refused or ended ends, the time between two looks included."""
 OUTAGE_S = 240
 """The same after an outage: Slurm's own daemons take their time to agree again."""
+OVERTIME_S = 240
+"""The same when Slurm ends a job: a minute is its shortest limit, and it looks every half a minute."""
 
 KEYS = """
 from pathlib import Path
@@ -181,7 +183,7 @@ def test_a_job_over_its_time_is_tried_again(stage):
     job = stage.slurm.wait_for("RUNNING")
     stage.slurm.ask("scontrol", "update", f"jobid={job}", "timelimit=0:01")
     os.kill(stage_process(stage), signal.SIGSTOP)  # a stage that takes too long
-    assert run.finish() == 0, run.printed
+    assert run.finish(OVERTIME_S) == 0, run.printed
     assert "ended: TIMEOUT" in run.printed
     stage.require_whole()
 

@@ -18,7 +18,7 @@ from gpustudy.launch.kept import begin_run, put_all_back
 from gpustudy.launch.report_files import draw_for_report
 from gpustudy.launch.requests import Requests
 from gpustudy.launch.run_lock import hold_run_lock
-from gpustudy.launch.slurm_jobs import end_on_sigterm, guard_slurm_jobs
+from gpustudy.launch.slurm_jobs import SLURM_ACCOUNT, end_on_sigterm, guard_slurm_jobs
 from gpustudy.study.load import CONFIG_FILE, EFFECTIVE_CONFIG, RESULTS, ROOT, Effective, effective, overlay, read_yaml
 from gpustudy.study.mistakes import COMMAND_LINE, Layer
 from gpustudy.study.workplan import Workplan
@@ -69,6 +69,8 @@ def begin(workflow: SnakemakeWorkflow, config: Mapping[str, Any]) -> tuple[Workp
             _claim_folder(seen, words)
         plan = Workplan(seen, whole=_concerns_all_jobs(words))
         requests = Requests(seen, in_job=not workflow.is_main_process)
+        if _is_slurm(seen) and workflow.is_main_process:
+            os.environ[SLURM_ACCOUNT] = requests.account
         if call is not None:
             check_run(seen, requests, plan.survey, call, submits=not any(map(_DRY_RUN.fullmatch, words)))
     except UserError as error:

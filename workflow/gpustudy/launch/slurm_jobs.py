@@ -28,6 +28,9 @@ JOBS_RECORD = "GPUSTUDY_SLURM_JOBS"
 """Environment variable with the record of this run's jobs: a line with id, cell and log each. Without the file nothing
 is submitted."""
 
+SLURM_ACCOUNT = "GPUSTUDY_SLURM_ACCOUNT"
+"""Environment variable with the account of this run, which the wrappers tell the plugin when it asks for valid ones."""
+
 _RECORDS = Path(".snakemake/gpustudy-slurm")
 _SNAKEMAKE_LOCKS = Path(".snakemake/locks")
 _ASK_LIMIT_S = 60.0
