@@ -50,7 +50,7 @@ def check_results(place: Place) -> Finding:
     study = place.effective.study
     cells = len(study.configs) * study.repeats
     needed_gib = sum(CELL_GIB[gpu.device] * cells for gpu in place.gpus.values())
-    return _check_folder(folder.resolve(), needed_gib, f"{cells * len(place.gpus)} cells of this site")
+    return _check_folder(folder.resolve(), needed_gib, f"for the {cells * len(place.gpus)} cells of this site")
 
 
 def check_shared(place: Place) -> Finding:
