@@ -112,6 +112,21 @@ def test_prepared_data_of_an_old_key_is_listed(study_of):
     assert [one.path.name for one in garbage(effective)] == [f"mni152-demo-{'0' * 12}"]
 
 
+def test_images_of_an_old_key_and_half_built_ones_are_listed(study_of):
+    effective = study_of(SMALL)
+    folder = effective.results / "images"
+    folder.mkdir(parents=True)
+    key = Keys(effective).image_key("paper")
+    names = [f"paper-{key}.sif", f"paper-{key}.sif.json", f"paper-{key}.docker.json"]
+    old = ["paper-000000000000.sif", "paper-000000000000.sif.json"]
+    for name in [*names, *old, f".paper-{key}.x1.part.sif"]:
+        (folder / name).write_bytes(b"image")
+    assert {one.path.name: one.why for one in garbage(effective)} == {
+        **dict.fromkeys(old, OLD_KEY),
+        f".paper-{key}.x1.part.sif": UNFINISHED,
+    }
+
+
 def test_old_results_alone_are_what_status_counts(changed):
     (changed.results / ".aside" / "x").mkdir(parents=True)
     assert {one.why for one in old_results(changed, survey(changed))} == {OLD_KEY}

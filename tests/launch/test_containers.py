@@ -200,3 +200,11 @@ def test_a_stage_sees_its_folders_under_the_paths_that_it_has_outside(tmp_path, 
     assert job.environment["GPUSTUDY_IMAGE_SHA256"] == "ab" * 32
     assert (job.environment["CUDA_VISIBLE_DEVICES"], job.environment["SLURM_JOB_ID"]) == ("GPU-7", "77")
     assert "LD_LIBRARY_PATH" not in job.environment
+
+
+def test_missing_data_is_told_before_a_container_is_started(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    call = StageCall("train", tmp_path, tmp_path / "c", Path("results/data/mni152-demo-1"), Path("results/o/t-1"), None)
+    box = Box(APPTAINER, Image("/i.sif", "ab" * 32), None, uses_gpu=False)
+    with pytest.raises(UserError, match=r"mni152-demo-1 is missing: 'gpustudy data prepare mni152-demo' makes it"):
+        container_job(call, box, {})

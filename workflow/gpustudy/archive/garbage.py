@@ -12,7 +12,7 @@ from gpustudy.archive.history import remembered_archives
 from gpustudy.base.errors import UserError
 from gpustudy.study.cells import Keys
 from gpustudy.study.load import Effective
-from gpustudy.study.paths import ASIDE, CELLS, DATA, METRICS
+from gpustudy.study.paths import ASIDE, CELLS, DATA, IMAGES, METRICS
 from gpustudy.study.states import Survey, cell_state
 
 OLD_KEY = "of an old key"
@@ -61,11 +61,11 @@ def old_results(effective: Effective, seen: Survey, keep: Iterable[str] = ()) ->
 
 
 def all_garbage(effective: Effective, seen: Survey, keep: Iterable[str] = ()) -> list[Garbage]:
-    """Return the old results, what was set aside, what a killed run left, and prepared data of old keys."""
+    """Return the old results, what was set aside, what a killed run left, and prepared data and images of old keys."""
     found = old_results(effective, seen, keep)
     found += [Garbage(path, SET_ASIDE, _size(path)) for path in _entries(effective.results / ASIDE)]
     found += [Garbage(path, UNFINISHED, _size(path)) for path in _unfinished(effective.results)]
-    found += [Garbage(path, OLD_KEY, _size(path)) for path in _old_data(effective)]
+    found += [Garbage(path, OLD_KEY, _size(path)) for path in (*_old_data(effective), *_old_images(effective))]
     return sorted(found, key=lambda garbage: garbage.path)
 
 
@@ -116,18 +116,27 @@ def _outside_study(effective: Effective) -> Iterator[Path]:
 
 
 def _unfinished(results: Path) -> Iterator[Path]:
-    """Yield the hidden folders that an atomic writer was filling when it was killed."""
+    """Yield the hidden folders and images that an atomic writer was filling when it was killed."""
     for room in (CELLS, METRICS, DATA):
         for folder, names, _ in os.walk(results / room):
             parts = [name for name in names if name.startswith(".") and ".part" in name]
             yield from (Path(folder, name) for name in parts)
             names[:] = [name for name in names if name not in parts]
+    yield from (results / IMAGES).glob(".*.part.*")
 
 
 def _old_data(effective: Effective) -> Iterator[Path]:
     keys = Keys(effective)
     current = {f"{name}-{keys.data_key(name)}" for name in effective.study.data}
     yield from (path for path in _entries(effective.results / DATA) if path.name not in current)
+
+
+def _old_images(effective: Effective) -> Iterator[Path]:
+    keys = Keys(effective)
+    current = {f"{stack}-{keys.image_key(stack)}" for stack in effective.study.stacks}
+    for path in _entries(effective.results / IMAGES):
+        if path.name.split(".")[0] not in current:
+            yield path
 
 
 def _entries(folder: Path) -> list[Path]:

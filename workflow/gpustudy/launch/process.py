@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpustudy.base.errors import UserError
 from gpustudy.launch.containers import (
     INSIDE,
     OWNER_LABEL,
@@ -108,7 +109,15 @@ def run_stage_process(call: StageCall, box: Box | None, chosen: Mapping[str, str
 
 
 def container_job(call: StageCall, box: Box, chosen: Mapping[str, str]) -> ContainerJob:
-    """Return the stage as a program in a container: what it may read, what it may write, what it sees."""
+    """Return the stage as a program in a container: what it may read, what it may write, what it sees.
+
+    Raises:
+        UserError: the prepared data is missing, which a runtime would tell in its own words.
+    """
+    if not call.data.is_dir():
+        raise UserError(
+            f"{call.data} is missing: 'gpustudy data prepare {call.data.name.rpartition('-')[0]}' makes it."
+        )
     home, temporary, job = (call.folder / name for name in ("home", "tmp", _JOB))
     for folder in (home, temporary, job, call.out.parent):
         folder.mkdir(parents=True, exist_ok=True)
