@@ -182,6 +182,18 @@ def test_no_cell_at_all_gives_every_claim_as_not_measured(tmp_path: Path) -> Non
     found = judge_all(Dataset(survey(crafted_effective(tmp_path))))
     assert {one.verdict for one in found} == {NOT_MEASURED}
     assert not any(one.crafted or one.cells for one in found)
+    (told,) = [one.why for one in found if one.claim.id == "O1-2"]
+    assert "a100/opt1: of multiply-adds alone the ratio would be at least 0.0312" in told  # 32 / 1024
+
+
+def test_without_counted_operations_no_bound_judges_a_measured_total(tmp_path: Path) -> None:
+    truth = Truth(lacking={"census", "quality"}, absent={"v100", "h100", "cpu"}, repeats=2)
+    for scope in ("total", "launch_mean", "launch_median", "first_n"):
+        truth.values["a100", "baseline", "warp_instructions", scope] = 1e12
+        truth.values["a100", "opt2", "warp_instructions", scope] = 0.5e12  # under 1, the bound of ideal work
+    found = judge_all(Dataset(survey(craft_study(crafted_effective(tmp_path, configs=CONFIGS), truth))), ["A02"])
+    assert found[0].verdict in (CONTRADICTED, AMBIGUOUS)
+    assert all(number.bound is None for finding in found[0].findings for number in finding.numbers)
 
 
 def test_a_model_never_supports_a_claim(crafted_study: Effective) -> None:
@@ -206,6 +218,12 @@ def test_evidence_names_cells_numbers_and_the_crafted_origin(plain: dict[str, Ju
     number = g3["findings"][0]["numbers"][0]
     assert (number["origin"], number["repeats"]) == ("crafted", [1, 2, 3])
     assert number["estimate"]["value"] == pytest.approx(0.0429 / 0.1485, rel=1e-3)
+
+
+def test_a_null_control_is_named_where_its_number_stands(plain: dict[str, Judgement]) -> None:
+    texts = [str(number) for finding in plain["O12-2"].findings for number in finding.numbers]
+    assert any("of v100/opt12 (null control): " in text for text in texts)
+    assert any("of h100/opt12: " in text for text in texts)
 
 
 def test_an_unknown_claim_is_told_with_the_nearest(crafted_study: Effective) -> None:

@@ -28,12 +28,17 @@ def bounded(scope: str) -> bool:
 def least_instructions(dataset: Dataset, group: Group) -> float | None:
     """Return the least ratio of warp instructions to baseline.
 
-    Multiply-adds counted by shape over those of the largest instruction, over baseline's measured total. Where the
-    census or baseline's counters are not there: that of two runs of nothing but multiply-adds.
+    Multiply-adds counted by shape over those of the largest instruction, over baseline's measured total. None where the
+    census or baseline's counters are not there.
     """
-    measured = bounds.least_measured_ratio(dataset, group)
-    if measured is not None:
-        return measured
+    return bounds.least_measured_ratio(dataset, group)
+
+
+def ideal_instructions(dataset: Dataset, group: Group) -> float | None:
+    """Return the same for a baseline of nothing but float32 multiply-adds: what is known before anything is measured.
+
+    A real baseline executes other instructions too and can be undercut by more, so that this judges no measurement.
+    """
     architecture = bounds.architecture_of(dataset, group.gpu)
     if not architecture.startswith("sm_"):
         return None
@@ -74,3 +79,6 @@ BOUNDS: Mapping[str, Callable[[Dataset, Group], float | None]] = {
     "least_cycles": least_cycles,
 }
 """Bound -> function that gives the least ratio to baseline of a cell, or None where it is not known."""
+
+IDEALS: Mapping[str, Callable[[Dataset, Group], float | None]] = {"least_instructions": ideal_instructions}
+"""Bound -> the same of ideal work, told where nothing is measured yet."""

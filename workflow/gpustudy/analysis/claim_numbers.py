@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpustudy.analysis.claim_bounds import BOUNDS, bounded
+from gpustudy.analysis.claim_bounds import BOUNDS, IDEALS, bounded
 from gpustudy.analysis.claim_values import EXACT, MODELLED, NOTHING, UNITS, Values, values_of, worst
 from gpustudy.analysis.dataset import Group
 from gpustudy.analysis.statistics import (
@@ -57,6 +57,7 @@ class Number:
         bound: least value that a physical bound allows; None where none is known.
         outcome: ``HOLDS`` to ``NONE_THERE``.
         why: what makes the outcome, where the number alone does not say.
+        marks: what a reader must know of the cell: null control, accepted; empty for nothing.
     """
 
     quantity: str
@@ -74,10 +75,11 @@ class Number:
     bound: float | None
     outcome: str
     why: str = ""
+    marks: str = ""
 
     def __str__(self) -> str:
         """Return a line for people."""
-        where = f"{self.gpu}/{self.config}" + (f" over {self.reference}" if self.measure == "ratio" else "")
+        where = f"{self.gpu}/{self.config}{self.marks}" + (f" over {self.reference}" if self.measure == "ratio" else "")
         where += f" less {self.reference}" if self.measure == "difference" else ""
         if self.estimate is None:
             told = self.text or self.why or NO_DATA
@@ -101,11 +103,12 @@ def number_of(dataset: Dataset, check: Check, quantity: str, group: Group, scope
         _unit(dataset, check, quantity), worst((own.origin, other.origin)), tuple(sorted(own.by_repeat)),
         accepted_text(check), _bound(dataset, check, group, scope), NO_DATA,
     )  # fmt: skip
+    blank = replace(blank, marks=group.label.removeprefix(group.config))
     if against is not None:
         paired = sorted(set(own.by_repeat) & set(other.by_repeat))
         blank = replace(blank, repeats=tuple(paired))
     if not blank.repeats:
-        return replace(blank, why=_absence(blank))
+        return replace(blank, why=_absence(dataset, check, group, scope))
     if check.operator in ("equals", "same"):
         found = _judged_text(check, blank, own)
     else:
@@ -145,10 +148,11 @@ def _bound(dataset: Dataset, check: Check, group: Group, scope: str) -> float | 
     return BOUNDS[check.bound](dataset, group) if check.bound and bounded(scope) else None
 
 
-def _absence(blank: Number) -> str:
-    if blank.bound is not None:
-        return f"not measured; as a {blank.scope} the ratio cannot be under {blank.bound:.3g}"
-    return NO_DATA
+def _absence(dataset: Dataset, check: Check, group: Group, scope: str) -> str:
+    """Say that there is no value, and what a bound of ideal work lets expect."""
+    ideal_of = IDEALS.get(check.bound or "") if bounded(scope) else None
+    ideal = ideal_of(dataset, group) if ideal_of else None
+    return NO_DATA if ideal is None else f"{NO_DATA}; of multiply-adds alone the ratio would be at least {ideal:.3g}"
 
 
 def _judged_text(check: Check, blank: Number, own: Values) -> Number:

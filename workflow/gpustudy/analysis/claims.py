@@ -264,10 +264,11 @@ def _why_not_measured(findings: Sequence[Finding]) -> str:
     numbers = [number for finding in findings for number in finding.numbers]
     if modelled := [number for number in numbers if number.outcome == ONLY_MODELLED]:
         return f"Only modelled values, which decide nothing: {modelled[0]}."
-    bounded = next((number for number in numbers if number.bound is not None), None)
     cells = ", ".join(dict.fromkeys(f"{number.gpu}/{number.config}" for number in numbers))
-    text = f"No measured value of {cells}."
-    return f"{text} {bounded.why[0].upper()}{bounded.why[1:]}." if bounded is not None and bounded.why else text
+    ideal = dict.fromkeys(
+        f"{number.gpu}/{number.config}: {number.why.partition('; ')[2]}" for number in numbers if "; " in number.why
+    )
+    return f"No measured value of {cells}." + (f" As totals, {'; '.join(ideal)}." if ideal else "")
 
 
 def _places(own: Sequence[Finding], findings: Sequence[Finding]) -> str:

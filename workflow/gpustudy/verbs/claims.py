@@ -96,6 +96,8 @@ def _print(found: Sequence[Judgement], *, explain: bool) -> None:
 
 
 def _explain(one: Judgement) -> None:
+    from gpustudy.analysis.claim_numbers import NO_DATA
+
     indent = " " * 7
     print(_wrapped(f"{indent}source     ", one.claim.source))
     print(_wrapped(f"{indent}why        ", one.why))
@@ -103,7 +105,7 @@ def _explain(one: Judgement) -> None:
         print(_wrapped(f"{indent}ambiguity  ", one.claim.ambiguity))
     for finding in one.findings:
         print(f"{indent}{finding.reading}, as {finding.scope}: {finding.outcome}")
-        for number in finding.numbers:
+        for number in finding.numbers if finding.outcome != NO_DATA else ():
             why = f" ({number.why})" if number.why and number.why not in str(number) else ""
             print(_wrapped(f"{indent}  {number.outcome:<13} ", f"{number}{why}"))
     print(f"{indent}cells: {_cells(one.cells)}\n")
