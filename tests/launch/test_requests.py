@@ -144,6 +144,7 @@ def test_an_image_is_built_in_a_job_like_that_of_a_cell(tmp_path):
         "runtime": 120,
         "cpus_per_task": 10,
         "slurm_partition": "gpu-shared",
+        "slurm_extra": "",
         "nodes": 1,
     }
     assert callable(account), "the account is asked for when the job is submitted"

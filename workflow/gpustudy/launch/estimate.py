@@ -42,7 +42,7 @@ STRATA = 200
 LAUNCHES = 4000
 """Launches in one step, all of which are profiled where no number per stratum is set. Assumption."""
 
-PASS_S = 0.02
+PASS_S = 0.01
 """Seconds that one pass costs beside the kernel: saving and restoring memory, flushing caches. Assumption."""
 
 HOST_GIB = 6.0
