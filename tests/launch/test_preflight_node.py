@@ -193,12 +193,16 @@ def test_other_packages_than_the_stack_pins_without_a_container(tmp_path: Path) 
     assert "stack paper pins 2.0.1" in check.sentence
 
 
-def test_the_module_that_brings_the_runtime_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_runtime_is_found_by_the_sites_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "empty").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
-    brought = look(tmp_path, {"bash -lc": "/usr/bin/apptainer\n"}, site="stampede3-node")["container runtime"]
-    assert brought.level == FAIL
-    assert "'module load tacc-apptainer' brings apptainer" in brought.sentence
+    answers: dict[str, str | Answer] = {
+        "bash -lc module load tacc-apptainer": "/opt/apps/tacc-apptainer/bin/apptainer\n",
+        "/opt/apps/tacc-apptainer/bin/apptainer --version": "apptainer version 1.3.3\n",
+    }
+    brought = look(tmp_path, answers, site="stampede3-node")["container runtime"]
+    assert brought.level == PASS
+    assert brought.sentence.endswith("apptainer version 1.3.3, by the module tacc-apptainer.")
     absent = look(tmp_path, {"bash -lc": Answer(1)}, site="stampede3-node")["container runtime"]
     assert absent.level == FAIL
     assert "'module load tacc-apptainer' does not bring it" in absent.to_admins
@@ -342,7 +346,10 @@ def head(tmp_path: Path, site: str = "jetstream2", **more: Any) -> dict[str, Che
 
 
 def test_an_image_that_is_missing_or_cut_off(tmp_path: Path) -> None:
-    missing = head(tmp_path)["image paper"]
+    unbuildable = head(tmp_path)["image paper"]
+    assert unbuildable.level == FAIL
+    assert "needs TORCH_INDEX to be built" in unbuildable.sentence
+    missing = head(tmp_path, TORCH_INDEX="an address")["image paper"]
     assert missing.level == WARN
     assert "gpustudy image import paper FILE" in missing.sentence
     path = Path(missing.sentence.split(" is not there")[0])

@@ -51,6 +51,12 @@ def test_the_request_is_that_of_a_cell(tmp_path: Path) -> None:
     assert asked.options(minutes=5)[4:6] == ["-t", "5"]
 
 
+def test_a_sites_own_names_and_options_are_asked_with(tmp_path: Path) -> None:
+    overlay = {"sites": {"expanse": {"slurm": {"gpu_models": {"v100": "V100-SXM2"}, "extra": "--reservation=class"}}}}
+    (asked,) = what_is_asked(place_at("expanse", tmp_path, overlay=overlay).effective)
+    assert asked.options()[7:10] == ["--gpus=V100-SXM2:1", "--cpus-per-task=10", "--reservation=class"]
+
+
 def test_at_tacc_neither_gpus_nor_memory_are_asked_for(tmp_path: Path) -> None:
     (asked,) = what_is_asked(place_at("stampede3", tmp_path).effective)
     assert asked.partition == "h100"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 
 from gpustudy.base.errors import UserError
@@ -58,8 +59,9 @@ def what_is_asked(effective: Effective) -> list[Asked]:
         stages = keys.stages(gpu)
         named = requests.gpus(gpu)
         shape = [f"--nodes={slurm.nodes}"] if slurm.nodes else []
-        shape += [f"--gpus={named}"] if named else ["--ntasks=1"]  # as Snakemake's executor has it
-        shape += [f"--cpus-per-task={requests.cores(gpu)}"]
+        model = f"{slurm.gpu_models[gpu]}:" if gpu in slurm.gpu_models else ""
+        shape += [f"--gpus={model}{named}"] if named else ["--ntasks=1"]  # as Snakemake's executor has it
+        shape += [f"--cpus-per-task={requests.cores(gpu)}", *shlex.split(slurm.extra)]
         found.append(
             Asked(
                 gpu=gpu,

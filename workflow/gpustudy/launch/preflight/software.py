@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
 from importlib import metadata
 from pathlib import Path
 
 from gpustudy.base.errors import UserError
+from gpustudy.launch.building import require_buildable
 from gpustudy.launch.images import require_key, usable_image, wanted_image
 from gpustudy.launch.preflight.checks import FAIL, Finding, Place, failed, passed, sentence_of, skipped, warned
 from gpustudy.launch.runtimes import find_runtime
@@ -15,7 +17,6 @@ from gpustudy.study.stacks import read_pins
 
 _EXECUTORS = {"slurm": "snakemake-executor-plugin-slurm"}
 _HOST_PINS = Path("envs/host.txt")
-_PROGRAMS = {"apptainer": ("apptainer", "singularity"), "docker": ("docker",)}
 
 
 def check_host_software(place: Place) -> Finding:
@@ -36,18 +37,13 @@ def check_host_software(place: Place) -> Finding:
 
 
 def check_runtime(place: Place) -> Finding:
-    """Whether the container runtime is on PATH and works."""
+    """Whether the container runtime is here, on PATH or by the site's module, and works."""
     kind, module = place.site.runtime, place.site.container_module
     if kind == "none":
         return skipped("Cells run in this environment, without a container.")
     try:
         runtime = find_runtime(kind, place.site, place.effective.site, place.runner)
     except UserError as error:
-        if _module_brings(place, module):
-            return failed(
-                f"'module load {module}' brings {kind}: do that in the shell that starts snakemake, whose environment "
-                "jobs take over."
-            )
         hint = f"; 'module load {module}' does not bring it" if module else ""
         return failed(sentence_of(error), f"How do we get {kind} on the nodes that run our jobs{hint}?")
     if kind == "docker":
@@ -57,7 +53,8 @@ def check_runtime(place: Place) -> Finding:
                 f"Docker's daemon does not answer ({daemon.complaint}): start it, or join its group and log in again.",
                 "Please add our user to the group 'docker' of the machine.",
             )
-    return passed(f"{runtime.program}: {runtime.version}.")
+    is_on_path = shutil.which(Path(runtime.program).name) is not None
+    return passed(f"{runtime.program}: {runtime.version}{'' if is_on_path else f', by the module {module}'}.")
 
 
 def check_runtime_later(place: Place) -> Finding:
@@ -72,11 +69,18 @@ def check_runtime_later(place: Place) -> Finding:
 
 
 def check_image(place: Place, stack: str) -> Finding:
-    """Whether a stack's image is there, whole, and built for the present recipe and pins."""
+    """Whether a stack's image is there, whole, and built for the present recipe and pins; else whether it can be.
+
+    Raises:
+        UserError: it is damaged, or a run would be refused as it cannot be built for want of an argument.
+    """
     if place.site.runtime == "none":
         return skipped("Cells run in this environment, without a container.")
     wanted = wanted_image(place.effective, stack)
     if not wanted.path.exists():
+        require_buildable(
+            place.effective, (name for name, gpu in place.gpus.items() if gpu.stack == stack), place.environment
+        )
         return warned(
             f"{wanted.path} is not there: the workflow builds it before the first cell, or 'gpustudy image import "
             f"{stack} FILE --site {wanted.site}' takes one built elsewhere (see docs/containers.md)."
@@ -129,11 +133,3 @@ def _installed(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _module_brings(place: Place, module: str | None) -> bool:
-    """Tell whether loading the site's module puts the runtime on PATH."""
-    if module is None:
-        return False
-    looks = " || ".join(f"command -v {program}" for program in _PROGRAMS.get(place.site.runtime, ("false",)))
-    return place.ask("bash", "-lc", f"module load {module} && {{ {looks}; }}").code == 0
