@@ -123,10 +123,11 @@ def check_run(effective: Effective, requests: Requests, seen: Survey, call: Call
     """
     waiting = list(_pending(seen, call.targets))
     requests.check(waiting, call.limits)
-    if submits:
-        require_buildable(effective, {cell.gpu for cell, _ in waiting})
-    if submits and waiting and effective.study.sites[effective.site].executor == "slurm":
+    if not submits or not waiting:
+        return
+    if requests.is_slurm:
         require_account(effective.study, effective.site)
+    require_buildable(effective, {cell.gpu for cell, _ in waiting})
 
 
 def _pending(seen: Survey, targets: Sequence[str]) -> Iterable[tuple[Cell, list[str]]]:
