@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from gpustudy.base.errors import UserError
+from gpustudy.cli import main
 from gpustudy.launch.devices import granted, hold_device, list_devices, matching
 from gpustudy.launch.locks import hold_one_of
 from gpustudy.launch.tools import Answer
@@ -110,6 +111,30 @@ def test_a_cpu_asks_for_no_device() -> None:
     with hold_device(cpu, "cpu", "cpu/baseline/r1 quality", alone=False, environment={}, runner=runner) as extra:
         assert extra == {}
     assert runner.asked == []
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [((), "there is no nvidia-smi here"), ((A100,), f"named like 'V100', granted here: {A100}")],
+)
+def test_a_stage_without_its_gpu_ends_in_one_sentence(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    names: tuple[str, ...],
+    sentence: str,
+) -> None:
+    (tmp_path / "config.yaml").write_text((REPOSITORY / "config.yaml").read_text())
+    (tmp_path / "here.yaml").write_text("sites: {local: {gpus: [cpu, v100]}}\n")
+    (tmp_path / "bin").mkdir()
+    if names:
+        install(tmp_path / "bin", *names)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    for name in ("GPUSTUDY_CONFIG", "CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS"):
+        monkeypatch.delenv(name, raising=False)
+    assert main(["stage", "train", "v100/baseline/r1", "--configfile", "here.yaml"]) == 2
+    assert sentence in capsys.readouterr().err
 
 
 HOLDER = """
