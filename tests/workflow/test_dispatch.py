@@ -57,7 +57,12 @@ def test_a_local_site_is_refused_on_slurm(checkout):
 
 def test_a_profile_for_another_site_is_refused(checkout):
     found = refused(checkout, "-n", "--profile", "expanse", "--config", "site=stampede3")
-    assert "profile 'expanse' chose site 'stampede3', not 'expanse'" in found
+    assert "profile 'expanse' is for site 'expanse', this call chose site 'stampede3'" in found
+
+
+def test_values_on_the_command_line_replace_the_profiles_and_the_sentence_says_so(checkout):
+    found = refused(checkout, "-n", "--profile", "expanse", "--config", "repeats=1")
+    assert "add site=expanse to it" in found
 
 
 def test_a_profile_with_an_unknown_site_is_refused(checkout):
@@ -130,7 +135,7 @@ def test_the_homes_profile_of_a_sites_name_is_refused_where_this_repositorys_is_
     (home / "config.yaml").write_text("executor: local\ncores: 1\n")
     (checkout.root / "expanse").unlink()
     found = refused(checkout, "-n", "--profile", "expanse", HOME=str(tmp_path / "home"))
-    assert "profile 'expanse' chose site 'local', not 'expanse'" in found
+    assert "profile 'expanse' chose site 'local', not 'expanse': another profile of that name was read" in found
 
 
 def submissions(checkout: Checkout, site: str, *arguments: str, retries: int = 0) -> list[list[str]]:

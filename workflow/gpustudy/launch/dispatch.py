@@ -88,10 +88,7 @@ def check_call(effective: Effective, call: Call) -> None:
     for profile in call.profiles:
         name = Path(profile).name
         if name in effective.study.sites and name != site:
-            raise UserError(
-                f"profile '{profile}' chose site '{site}', not '{name}': another profile of that name was read than "
-                f"this checkout's, or --config names another site; run from {ROOT} without 'site=' on the command line."
-            )
+            raise UserError(_why_another_site(profile, name, site))
     wanted = effective.study.sites[site].executor
     if wanted == call.executor:
         return
@@ -105,6 +102,20 @@ def check_call(effective: Effective, call: Call) -> None:
     raise UserError(
         f"site '{site}' runs with executor '{wanted}', this call has executor '{call.executor}': {hint}; to look at "
         f"the study from there, 'gpustudy plan --site {site}'."
+    )
+
+
+def _why_another_site(profile: str, name: str, site: str) -> str:
+    """Return the sentence on a profile that is named like one site and chose another."""
+    own = (ROOT / "workflow/profiles" / name / "config.yaml").resolve()
+    if (Path(profile) / "config.yaml").resolve() == own:
+        return (
+            f"profile '{profile}' is for site '{name}', this call chose site '{site}': --config on the command line "
+            f"replaces the profile's own, so add site={name} to it, or put the values into a file for --configfile."
+        )
+    return (
+        f"profile '{profile}' chose site '{site}', not '{name}': another profile of that name was read than the one of "
+        f"this checkout; run from {ROOT}."
     )
 
 
