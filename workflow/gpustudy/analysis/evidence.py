@@ -58,6 +58,11 @@ class ClaimGroup:
     meaning: str
     claims: tuple[ShownClaim, ...]
 
+    @property
+    def is_undecided(self) -> bool:
+        """Whether nothing decides them, so that there is nothing to read unless one asks."""
+        return self.verdict == NOT_MEASURED
+
 
 def by_verdict(judgements: Sequence[Judgement]) -> list[ClaimGroup]:
     """Return the claims grouped by verdict, in the order of ``VERDICTS``, those that nothing decides last."""

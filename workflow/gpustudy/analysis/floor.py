@@ -148,7 +148,8 @@ def floor_parts(
     calls = _calls(done[done["operator"].notna()])
     sizes = {shapes: elements(shapes) for shapes in calls["input_shapes"].unique()}
     rates = calls["family"].isin(_MATRIX_FAMILIES).map({True: matrix_rate, False: plain_rate})
-    calls["bytes"] = calls["calls"] * element_bytes * calls["input_shapes"].map(sizes)
+    held = calls["input_shapes"].map(sizes).astype("float64")  # without any shape, pandas would keep it as text
+    calls["bytes"] = calls["calls"] * element_bytes * held
     compute_s, memory_s = calls["flops"] / rates, calls["bytes"] / memory_rate
     calls["seconds"] = compute_s.where(compute_s >= memory_s, memory_s)
     calls["compute_s"] = compute_s.where(compute_s >= memory_s, 0.0)

@@ -23,7 +23,7 @@ class Product:
         title: a few words, without a full stop.
         caption: what is shown, in which unit, and what the marks mean; whole sentences.
         category: heading under which the reports list it.
-        stages: stages of the cells whose tables it is made from.
+        stages: stages of the cells whose tables it is made from, first the one that it cannot do without.
     """
 
     title: str

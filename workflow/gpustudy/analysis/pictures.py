@@ -42,7 +42,7 @@ class Picture:
     @property
     def is_wide(self) -> bool:
         """Whether it is wider than a column of the paper, and on a small screen better scrolled than shrunk."""
-        return self.width_px > style.COLUMN_IN * PX_PER_IN
+        return self.width_px > (style.COLUMN_IN + style.TEXT_IN) / 2 * PX_PER_IN
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,10 @@ def pictures(dataset: Dataset, names: list[str], most_bytes: int = MOST_BYTES) -
 
 
 def has_data(name: str, dataset: Dataset) -> bool:
-    """Say whether any cell has what the figure is made from; without it, it would show words alone."""
-    stages = FIGURES[name].stages
+    """Say whether any cell has what the figure cannot do without; without it, it would show words alone."""
+    needed = FIGURES[name].stages[0]
     return any(
-        stage.stage in stages and stage.state == "done" and stage.metrics is not None
+        stage.stage == needed and stage.state == "done" and stage.metrics is not None
         for cell in dataset.survey.cells
         for stage in cell.stages
     )

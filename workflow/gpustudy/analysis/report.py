@@ -150,13 +150,16 @@ def _tables(dataset: Dataset) -> list[ShownTable]:
 
 
 def _products(dataset: Dataset) -> list[tuple[str, str, str, int]]:
-    """Return name, title, kind and number of cells of every figure and table, for the list of commands."""
+    """Return name, title, kind and number of cells of every figure and table, for the list of commands.
+
+    What needs no stage, such as the table of states, is about all cells.
+    """
     found = []
     for kind, products in (("figure", FIGURES), ("table", TABLES)):
-        for name in products:
+        for name, product in products.items():
             said = caption(name, dataset)
-            used = sum(any(stage["used"] for stage in cell["stages"].values()) for cell in said["cells"])
-            found.append((name, said["title"], kind, used))
+            used = [any(stage["used"] for stage in cell["stages"].values()) for cell in said["cells"]]
+            found.append((name, said["title"], kind, sum(used) if product.stages else len(used)))
     return found
 
 

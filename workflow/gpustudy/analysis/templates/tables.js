@@ -61,5 +61,5 @@ for (const table of document.querySelectorAll("table.sortable")) {
 }
 
 addEventListener("beforeprint", () => {
-  for (const claim of document.querySelectorAll("details.claim")) claim.open = true;
+  for (const claim of document.querySelectorAll("#claims details")) claim.open = true;
 });
