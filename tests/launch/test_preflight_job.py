@@ -160,8 +160,27 @@ def test_an_answer_that_was_cut_off_is_no_traceback(tmp_path: Path) -> None:
 def test_slurms_refusal_is_handed_on(tmp_path: Path) -> None:
     class Refusing(Slurm):
         def __call__(self, command: Sequence[str], timeout_s: float = ASK_TIMEOUT_S) -> Answer:
+            if command[0] == "scancel":
+                return Answer(0)
             return Answer(1, err="sbatch: error: Batch job submission failed: Invalid account\n")
 
     checks, _ = run(Refusing(), tmp_path)
     assert [check.level for check in checks] == [FAIL]
     assert "Batch job submission failed: Invalid account" in checks[0].sentence
+
+
+def test_a_submission_that_hung_is_taken_back_by_its_name(tmp_path: Path) -> None:
+    class Hanging(Slurm):
+        def __call__(self, command: Sequence[str], timeout_s: float = ASK_TIMEOUT_S) -> Answer:
+            if command[0] == "sbatch":
+                super().__call__(command, timeout_s)
+                return Answer(124, err="sbatch did not answer within 60 s")
+            self.cancelled.append(command[-1])
+            return Answer(0)
+
+    slurm = Hanging()
+    checks, _ = run(slurm, tmp_path)
+    (name,) = [word.removeprefix("--job-name=") for word in slurm.submitted if word.startswith("--job-name=")]
+    assert slurm.cancelled == [f"--name={name}"]
+    assert name.startswith("gpustudy-preflight-")
+    assert "sbatch did not answer within 60 s" in checks[0].sentence

@@ -22,7 +22,7 @@ from tests.launch.places import REPOSITORY, place_at
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "config.yaml").write_text((REPOSITORY / "config.yaml").read_text())
     monkeypatch.chdir(tmp_path)
-    for name in ("GPUSTUDY_CONFIG", "GPUSTUDY_ACCOUNT", "GPUSTUDY_SCRATCH", "SLURM_JOB_ID"):
+    for name in ("GPUSTUDY_CONFIG", "GPUSTUDY_ACCOUNT", "GPUSTUDY_SCRATCH", "SLURMD_NODENAME"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 
@@ -60,6 +60,16 @@ def test_bad_use_is_one_sentence_and_exit_code_2(
     captured = capsys.readouterr()
     assert sentence in captured.err
     assert captured.out == ""
+
+
+def test_inside_an_allocation_the_node_is_looked_at_and_nothing_is_submitted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SLURMD_NODENAME", "exp-7-59")
+    assert main(["preflight", "expanse", "--json"]) == 1
+    names = {check["name"] for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert {"gpu v100", "counter permission", "memory"} <= names
+    assert not {"job", "compute node"} & names
 
 
 def test_on_the_node_the_checks_are_left_as_json(checkout: Path) -> None:

@@ -54,8 +54,9 @@ def preflight(checkout: Checkout, variables: dict[str, str], *words: str) -> tup
     return {check["name"]: check for check in content["checks"]}, done.returncode, done.stderr
 
 
-def jobs_so_far(slurm: Slurm) -> list[str]:
-    return slurm.ask("sacct", "--allocations", "--noheader", "--parsable2", "--format=JobID").split()
+def jobs_so_far(slurm: Slurm) -> set[str]:
+    """Every job that the controller remembers, ended ones included; accounting hears of them later."""
+    return set(slurm.queue("--states=all"))
 
 
 def test_expanse_with_a_job_looks_at_the_granted_gpu(checkout, slurm):

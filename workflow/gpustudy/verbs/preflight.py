@@ -72,7 +72,7 @@ def _all_checks(place: Place, arguments: argparse.Namespace) -> list[Check]:
     from gpustudy.launch.preflight.survey import head_checks, node_checks, node_is_left_out, run_checks, run_on_node
 
     asked = what_is_asked(place.effective)
-    is_on_node = not asked or "SLURM_JOB_ID" in place.environment
+    is_on_node = not asked or "SLURMD_NODENAME" in place.environment  # salloc leaves its shell on the login node
     submits = arguments.in_job and not is_on_node
     head = head_checks(place, asked, has_job=submits)
     if is_on_node:

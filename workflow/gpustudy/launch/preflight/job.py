@@ -29,6 +29,8 @@ _LOOK_S = 0.5
 _LATENCY_S = 30.0
 """Seconds until a shared file system shows what the node has written."""
 _GONE_S = 30.0
+_SUBMIT_TIMEOUT_S = 60.0
+"""Seconds for sbatch: sites check the account and more on the way."""
 _JOB_ID = re.compile(r"^(\d+)(?:;\S+)?$", re.MULTILINE)
 """What ``sbatch --parsable`` prints, below whatever banner a site's own sbatch puts before it."""
 _UNKNOWN_JOB = "Invalid job id"
@@ -79,12 +81,17 @@ def _submit_and_wait(
 ) -> list[Check]:
     title = "job"
     options = asked.options(JOB_MINUTES)
-    answer = place.ask(
-        "sbatch", "--parsable", "--job-name=gpustudy-preflight", f"--output={folder / _LOG_FILE}", "--no-requeue",
-        f"--chdir={Path.cwd()}", *options, "--wrap", _command(place, configfiles, folder),
-    )  # fmt: skip
-    ids = _JOB_ID.findall(answer.out)
-    if answer.code or not ids:
+    name = f"gpustudy{folder.name.replace('.', '-')}"
+    command = ["sbatch", "--parsable", f"--job-name={name}", f"--output={folder / _LOG_FILE}", "--no-requeue"]
+    command += [f"--chdir={Path.cwd()}", *options, "--wrap", _command(place, configfiles, folder)]
+    ids: list[str] = []
+    try:
+        answer = place.runner(command, _SUBMIT_TIMEOUT_S)
+        ids = _JOB_ID.findall(answer.out) if answer.code == 0 else []
+    finally:
+        if not ids:  # it may be queued all the same: sbatch hung, or was interrupted
+            place.ask("scancel", "--quiet", f"--name={name}")
+    if not ids:
         return [Check(title, FAIL, f"sbatch refuses '{' '.join(options)}': {_refusal(answer.out, answer.err)}.")]
     job = ids[-1]
     began = time.monotonic()
