@@ -9,7 +9,13 @@ esac
 case "$1" in
 build)
     shift
-    while [ "${1#--}" != "$1" ]; do shift; done
+    while [ "${1#--}" != "$1" ]; do
+        case "$1" in
+        --help) echo "      --mksquashfs-args string   extra arguments to pass to mksquashfs" && exit 0 ;;
+        --mksquashfs-args) shift ;;
+        esac
+        shift
+    done
     echo "INFO:    building $1" >&2
     cp "$2" "$FAKE_LOG.def"
     if [ -n "$FAKE_FAILS" ]; then

@@ -57,6 +57,7 @@ def test_an_image_is_built_with_its_record_and_not_twice(place, capfd):
     record = json.loads(path.with_name(f"{path.name}.json").read_text())
     assert record["versions"]["torch"] == "2.0.1+cu118"
     assert record["origin"]["runtime"] == "apptainer version 9.9.9"
+    assert "-Xcompression-level 1" in (place / "log").read_text()
     definition = (place / "log.def").read_text()
     assert f"    gpustudy.key {record['key']}\n" in definition
     assert 'export TORCH_INDEX="https://index.example/cu118"' in definition

@@ -66,5 +66,5 @@ def wait_for(condition: Callable[[], object], limit_s: float = WAIT_S) -> bool:
 
 def processes_with(text: str) -> list[int]:
     """Return the numbers of the processes on whose command line ``text`` stands."""
-    listing = subprocess.run(["ps", "-eo", "pid=,args="], capture_output=True, text=True, check=True).stdout
+    listing = subprocess.run(["ps", "-ww", "-eo", "pid=,args="], capture_output=True, text=True, check=True).stdout
     return [int(line.split()[0]) for line in listing.splitlines() if text in line]

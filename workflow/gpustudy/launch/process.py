@@ -100,7 +100,7 @@ def run_stage_process(call: StageCall, box: Box | None, chosen: Mapping[str, str
         chosen: variables that name its device.
     """
     if box is None:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), **_common(), **chosen}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), **provenance_environment(), **chosen}
         return run_guarded([sys.executable, *call.arguments(str(call.cell_file))], environment)
     _remove_left_behind(box.runtime)
     started = container_command(box.runtime, container_job(call, box, chosen))
@@ -131,7 +131,7 @@ def container_job(call: StageCall, box: Box, chosen: Mapping[str, str]) -> Conta
     )
     environment = {
         **{name: os.environ[name] for name in _PASSED_ON if name in os.environ},
-        **_common(),
+        **provenance_environment(),
         "PYTHONPATH": f"{INSIDE}/workflow",
         "PYTHONNOUSERSITE": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -156,7 +156,7 @@ def _remove_left_behind(runtime: Runtime) -> None:
             ask([runtime.program, "rm", "--force", container], _UNDO_TIMEOUT_S)
 
 
-def _common() -> dict[str, str]:
+def provenance_environment() -> dict[str, str]:
     """Return what every stage sees: unbuffered output, and the commit that it runs from as provenance."""
     commit = _git("rev-parse", "HEAD")
     dirty = _git("status", "--porcelain", "--untracked-files=no")

@@ -4,7 +4,7 @@ spython calls ``singularity`` by that name, collects what a build says until its
 runs here behind a command of that name which leads to the runtime at hand, writes everything to one stream at once,
 and keeps the code. As a program of its own it can be ended with all that it started.
 
-    python -m gpustudy.launch.with_spython build RUNTIME RECIPE IMAGE
+    python -m gpustudy.launch.with_spython build RUNTIME RECIPE IMAGE [OPTION ...]
     python -m gpustudy.launch.with_spython versions RUNTIME IMAGE
 """
 
@@ -42,12 +42,12 @@ def _singularity(runtime: str, merged: bool) -> Iterator[Path]:
         yield code
 
 
-def build(runtime: str, recipe: str, image: str) -> int:
-    """Build ``image`` from ``recipe`` and return the runtime's exit code."""
+def build(runtime: str, recipe: str, image: str, *options: str) -> int:
+    """Build ``image`` from ``recipe`` and return the runtime's exit code; ``options`` are the runtime's own."""
     with _singularity(runtime, merged=True) as code:
         from spython.main import Client
 
-        Client.build(recipe=recipe, image=image, sudo=False, force=True, quiet=True)
+        Client.build(recipe=recipe, image=image, options=list(options), sudo=False, force=True, quiet=True)
         return int(code.read_text()) if code.exists() else 1
 
 
