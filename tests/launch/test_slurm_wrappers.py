@@ -72,7 +72,7 @@ TEXT
 
 
 def test_the_job_id_stands_alone_after_a_banner(site):
-    site.program("sbatch", BANNER + "echo 4711")
+    site.program("sbatch", BANNER + "echo 2026; echo 4711")
     done = site.call("sbatch", *SUBMIT)
     assert (done.returncode, done.stdout, done.stderr) == (0, "4711\n", "")
     assert site.record.read_text() == "4711 cpu-baseline-r1 logs/4711.log\n"
