@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from gpustudy.analysis.claim_models import COUNTER_SCOPES
+from tests.support.crafted_kernels import Kernel, kernels_of
 from tests.support.crafted_study import Truth
 
-ALL, TENSOR = ("v100", "a100", "h100"), ("a100", "h100")
+ALL = ("v100", "a100", "h100")
 
 _PAPER: dict[str, tuple[float, float, float, float]] = {
     # quantity: baseline, opt1, opt2, opt12
@@ -55,6 +57,19 @@ def _tell(truth: Truth, gpus: Iterable[str], quantity: str, values: tuple[float,
                 truth.values[gpu, config, quantity, scope] = value
 
 
+def _small_ones(kernel: Kernel) -> Kernel:
+    """Return a kernel of a step in which what moves data is launched often and what computes once."""
+    if kernel.kernel_class in _MOVING:
+        return replace(kernel, launches=6 * kernel.launches)
+    return replace(kernel, launches=1) if kernel.kernel_class in _COMPUTE else kernel
+
+
+def _of_its_own(kernel: Kernel, gpu: str) -> Kernel:
+    """Return a kernel that only this gpu has, of which no rule estimates a gain."""
+    section, rule, _ = kernel.kind.rule
+    return replace(kernel, name=f"{kernel.name} {gpu}", kind=replace(kernel.kind, rule=(section, rule, None)))
+
+
 def as_the_paper_says() -> Truth:
     """Return a world in which what the paper says is so, as far as its sentences allow it at once."""
     truth = Truth()
@@ -70,10 +85,10 @@ def as_the_paper_says() -> Truth:
         truth.values[gpu, "baseline", "launches", "step"] = 2000
         for config in ("opt2", "opt12"):
             truth.class_time |= {(gpu, config, name): 0.05 for name in _COMPUTE}
-            truth.class_time |= {(gpu, config, name): 4.0 for name in _MOVING}
+            truth.kernels[gpu, config] = tuple(_small_ones(kernel) for kernel in kernels_of(gpu, config))
         truth.step_s[gpu, "opt2"] = 0.16  # ten times fewer cycles, and no shorter step
     truth.class_time |= {("h100", "baseline", name): 1.5 for name in _MOVING}
-    truth.class_time |= {(gpu, "baseline", "copy"): 8.0 for gpu in TENSOR}
+    truth.class_time |= {(gpu, "baseline", "copy"): 8.0 for gpu in ALL}
     return truth
 
 
@@ -105,6 +120,10 @@ def against_the_paper() -> Truth:
         truth.values[gpu, "baseline", "loss_first", "step"] = 0.8 + number / 1000
         truth.class_time |= {(gpu, "baseline", name): 0.05 for name in _COMPUTE}
         truth.class_time |= {(gpu, "baseline", name): 0.01 for name in ("copy", "layout", "padding")}
+        truth.kernels[gpu, "baseline"] = tuple(_of_its_own(kernel, gpu) for kernel in kernels_of(gpu, "baseline"))
+        for config in ("opt2", "opt12"):
+            kept = [kernel for kernel in kernels_of(gpu, config) if kernel.kernel_class not in _MOVING]
+            truth.kernels[gpu, config] = tuple(kept)
         truth.step_s[gpu, "opt1"] = 0.3  # slower than baseline
         for config in ("opt1", "opt2"):
             truth.values[gpu, config, "ms_ssim_generated", "pairs"] = 0.9

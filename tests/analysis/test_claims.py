@@ -87,7 +87,6 @@ def test_every_claim_says_what_it_is_judged_by() -> None:
 OPEN_IN_ANY_WORLD = {
     "S05": AMBIGUOUS,  # 250 timesteps are hundreds, the 50 steps of the study's sampler are not
     "S06": NOT_MEASURED,  # an extrapolation
-    "O2-1": AMBIGUOUS,  # by time as said, by launches not
 }
 
 
@@ -101,12 +100,8 @@ def test_where_the_paper_is_wrong_its_claims_are_contradicted(wrong: dict[str, J
     still = {
         "S01": SUPPORTED,  # the devices are as they are
         "S03": SUPPORTED,  # so is the length of the run
-        "P01": SUPPORTED,  # and the estimates are there
-        "S04": AMBIGUOUS,  # other images and losses, the same kernels
         "S05": AMBIGUOUS,
         "S06": NOT_MEASURED,
-        "O2-7": AMBIGUOUS,  # many small kernels, yet bound by compute
-        "O12-3": AMBIGUOUS,  # by launches, not by time
     }
     verdicts = {name: one.verdict for name, one in wrong.items()}
     assert verdicts == dict.fromkeys(verdicts, CONTRADICTED) | still

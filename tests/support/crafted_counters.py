@@ -104,7 +104,7 @@ def _quantities(kernel: Kernel, device: Device) -> Values:
         "tensor_instructions": kind.mma / 100 * warp, "tensor_instructions_fp": kind.mma / 100 * warp,
         "tf32_operations": kind.mma / 100 * warp * 2048, "branch_uniformity_pct": 99.0,
         "warp_instructions_branch": 0.02 * warp, "threads": 216 * 256, "waves_per_sm": 216 / device.sms / 8,
-        "sm_count": device.sms, "estimated_speedup_pct": kind.rule[2], "replay_passes": 40,
+        "sm_count": device.sms, "estimated_speedup_pct": kind.rule[2] or 0.0, "replay_passes": 40,
         "eligible_warps": 0.5 * kind.ipc, "active_warps": kind.occupancy / 100 * 16,
     }  # fmt: skip
     found |= {f"thread_instructions_{part}": share * thread for part, share in kind.mix}
@@ -189,7 +189,7 @@ def _write_counters(
         rules.append(
             launch
             | {"section": section, "rule": rule, "type": "optimization", "title": rule, "message": "crafted",
-               "speedup": speedup, "speedup_kind": "global", "origin": "report"}
+               "speedup": speedup, "speedup_kind": None if speedup is None else "global", "origin": "report"}
         )  # fmt: skip
         values += [
             launch

@@ -56,7 +56,7 @@ class Kind:
         mma: tensor instructions among the warp instructions.
         mix: thread-level instructions by class, as shares.
         stalls: warps stalled per issue, the reasons that stand out; all others 0.05.
-        rule: rule that fires, and its global estimated speed-up in percent.
+        rule: section and rule that fires, and its global estimated speed-up in percent; None for a rule without one.
     """
 
     ipc: float
@@ -72,7 +72,7 @@ class Kind:
     mma: float
     mix: tuple[tuple[str, float], ...]
     stalls: tuple[tuple[str, float], ...]
-    rule: tuple[str, str, float]
+    rule: tuple[str, str, float | None]
 
 
 _FP32_MIX = (("fp32", 0.70), ("integer", 0.15), ("memory", 0.10), ("control", 0.03), ("misc", 0.02))

@@ -62,6 +62,7 @@ class Truth:
     Attributes:
         step_s: (gpu, config) -> median time of a step in seconds.
         class_time: (gpu, config, class) -> factor on the time of its launches in the census.
+        kernels: (gpu, config) -> kernels of a step, instead of those of ``crafted_kernels``.
         values: (gpu, config, quantity, scope) -> value in the cells table, over all classes, of every repeat.
         losses: (gpu, config) -> loss of the first measured step.
         provenance: gpu -> fields of its provenance.
@@ -72,6 +73,7 @@ class Truth:
 
     step_s: dict[tuple[str, str], float] = field(default_factory=dict)
     class_time: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    kernels: dict[tuple[str, str], tuple[Kernel, ...]] = field(default_factory=dict)
     values: dict[tuple[str, str, str, str], float] = field(default_factory=dict)
     losses: dict[tuple[str, str], float] = field(default_factory=dict)
     provenance: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -116,7 +118,7 @@ def craft_study(effective: Effective, truth: Truth | None = None, base: Path | N
 
 
 def _is_told(truth: Truth, cell: Cell) -> bool:
-    told: list[Any] = [*truth.step_s, *truth.class_time, *truth.values, *truth.losses]
+    told: list[Any] = [*truth.step_s, *truth.class_time, *truth.kernels, *truth.values, *truth.losses]
     return cell.gpu in truth.provenance or any(key[:2] == (cell.gpu, cell.config) for key in told)
 
 
@@ -226,7 +228,7 @@ def _told_kernels(identity: Identity, truth: Truth) -> list[Kernel]:
             if (gpu, config) == (identity.gpu, identity.config)}  # fmt: skip
     return [
         replace(kernel, us=kernel.us * _factor(identity) * told.get(kernel.kernel_class, 1.0))
-        for kernel in kernels_of(identity.gpu, identity.config)
+        for kernel in truth.kernels.get((identity.gpu, identity.config), kernels_of(identity.gpu, identity.config))
     ]
 
 
