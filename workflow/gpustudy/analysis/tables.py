@@ -21,7 +21,8 @@ _LATEX_ESCAPES = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\N{EN DASH}": "--",
     "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': "''",
-    "\N{SUPERSCRIPT TWO}": r"\textsuperscript{2}", "\N{HORIZONTAL ELLIPSIS}": r"\ldots{}", "\N{MULTIPLICATION SIGN}": r"$\times$", "\N{MICRO SIGN}": r"$\mu$",
+    "\N{SUPERSCRIPT TWO}": r"\textsuperscript{2}", "\N{HORIZONTAL ELLIPSIS}": r"\ldots{}",
+    "\N{MULTIPLICATION SIGN}": r"$\times$", "\N{MICRO SIGN}": r"$\mu$",
 }  # fmt: skip
 
 _LONG_PART = 0.6
