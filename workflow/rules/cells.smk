@@ -16,7 +16,7 @@ rule run_train:
     priority: plan.priority
     retries: site.retries
     group:
-        "{gpu}-{config}-r{repeat}"
+        site.group
     conda:
         "../../envs/host.yaml"
     threads: site.threads("train")
@@ -41,7 +41,7 @@ rule run_census:
     priority: plan.priority
     retries: site.retries
     group:
-        "{gpu}-{config}-r{repeat}"
+        site.group
     conda:
         "../../envs/host.yaml"
     threads: site.threads("census")
@@ -66,7 +66,7 @@ rule run_counters:
     priority: plan.priority
     retries: site.retries
     group:
-        "{gpu}-{config}-r{repeat}"
+        site.group
     conda:
         "../../envs/host.yaml"
     threads: site.threads("counters")
@@ -90,7 +90,7 @@ rule run_quality:
         gpu=plan.patterns["runnable"],
     retries: site.retries
     group:
-        "{gpu}-{config}-r{repeat}"
+        site.group
     conda:
         "../../envs/host.yaml"
     threads: site.threads("quality")

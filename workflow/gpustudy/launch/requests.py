@@ -61,6 +61,11 @@ class Requests:
         """How often a cell is tried again after a failure of the place."""
         return 0 if self._in_job else self._site.retries
 
+    @property
+    def group(self) -> str | None:
+        """The group of a cell's stages: Slurm runs it in one job. None where no jobs are started."""
+        return "{gpu}-{config}-r{repeat}" if self.is_slurm else None
+
     @cached_property
     def account(self) -> str:
         """The account that is charged; empty where none is set, which a run refuses before it submits anything."""
