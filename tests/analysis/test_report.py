@@ -14,6 +14,7 @@ import pytest
 from gpustudy.analysis.claim_models import load_claims
 from gpustudy.analysis.dataset import Dataset
 from gpustudy.analysis.names import FIGURES, TABLES
+from gpustudy.analysis.overview import grouped
 from gpustudy.analysis.pictures import _Drawn as Drawn
 from gpustudy.analysis.pictures import lean, pictures
 from gpustudy.analysis.report import render, write_report
@@ -80,6 +81,12 @@ def test_all_parts_are_there(report: str) -> None:
 def test_gpus_with_results_stand_before_those_without(report: str) -> None:
     matrix = report[report.index('<table class="matrix">') : report.index('<dl class="legend">')]
     assert re.findall(r'<th scope="row">(\w+)', matrix) == ["a100", "h100", "cpu", "v100"]
+
+
+def test_findings_on_one_gpu_stand_together() -> None:
+    found = grouped(["3 cells.", "On b, x.", "On a, y.", "On ab, z.", "On b, w."], ["b", "a", "c"])
+    assert found.general == ("3 cells.", "On ab, z.")
+    assert found.by_gpu == {"b": ("On b, x.", "On b, w."), "a": ("On a, y.",)}
 
 
 def test_glance_tells_every_verdict_in_words(report: str) -> None:

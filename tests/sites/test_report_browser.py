@@ -298,3 +298,10 @@ def test_provenance_needs_no_scrolling_on_a_small_screen(page: Any) -> None:
 
 def test_console_is_still_silent_after_all_that(page: Any) -> None:
     assert page.get_log("browser") == []
+
+
+def test_a_report_without_cells_is_silent_too(page: Any, tmp_path: Path) -> None:
+    write_report(survey(crafted_effective(tmp_path / "results")), tmp_path / "report.html")
+    page.get((tmp_path / "report.html").as_uri())
+    assert page.get_log("browser") == []
+    assert "there are no kernels to list" in page.find_element("id", "explorer").text

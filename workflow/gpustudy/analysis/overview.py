@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,22 @@ def measured_first(dataset: Dataset) -> list[str]:
     """Return the gpus, those with results before those without; each part in the order of the study."""
     measured = {cell.gpu for cell in dataset.survey.cells if any(stage.metrics for stage in cell.stages)}
     return sorted(dataset.gpus, key=lambda gpu: gpu not in measured)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The findings, those on no gpu alone first."""
+
+    general: tuple[str, ...]
+    by_gpu: Mapping[str, tuple[str, ...]]
+
+
+def grouped(sentences: Sequence[str], gpus: Sequence[str]) -> Findings:
+    """Put the sentences on one gpu together; they begin with ``On GPU, ``."""
+    by_gpu = {gpu: tuple(text for text in sentences if text.startswith(f"On {gpu}, ")) for gpu in gpus}
+    told = {text for own in by_gpu.values() for text in own}
+    general = tuple(text for text in sentences if text not in told)
+    return Findings(general, {gpu: own for gpu, own in by_gpu.items() if own})
 
 
 @dataclass(frozen=True)

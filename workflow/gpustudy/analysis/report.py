@@ -80,7 +80,7 @@ def render(dataset: Dataset) -> str:
         version=__version__,
         site=survey.site,
         banner=style.CRAFTED_BANNER if dataset.crafted else "",
-        findings=sentences(dataset),
+        findings=overview.grouped(sentences(dataset), gpus),
         glance=overview.glance(dataset),
         gpus=_described(gpus, survey.study.gpus),
         configs=_described(dataset.configs, survey.study.configs),

@@ -168,7 +168,7 @@ def _lines(arguments: argparse.Namespace, found: Comparison) -> Iterator[str]:
 def _pair_lines(pair: PairOfGroups, top: int) -> Iterator[str]:
     title = pair.first if pair.first == pair.second else f"{pair.first} -> {pair.second}"
     repeats = ", ".join(f"r{repeat}" for repeat in pair.repeats)
-    yield f"{title}  ({f'paired: {repeats}' if repeats else 'no repeat on both sides'})"
+    yield f"{title}  ({f'paired: {repeats}' if repeats else 'no step time of one repeat on both sides'})"
     if pair.why:
         more = len(pair.why) - _MOST_FIELDS
         yield f"  differ in: {'; '.join(pair.why[:_MOST_FIELDS])}{f'; and {more} more' if more > 0 else ''}"

@@ -10,7 +10,14 @@ from gpustudy.verbs.common import add_study_options, effective_of
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
-    parser.add_argument("-o", "--output", type=Path, default=None, metavar="FILE", help="default: results/report.html")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="a file that ends in .html (default: results/report.html)",
+    )
     add_study_options(parser, with_json=False)
     parser.epilog = "examples:\n  gpustudy report\n  gpustudy report -o /tmp/report.html"
 
