@@ -187,6 +187,15 @@ def test_states_of_squeue_become_those_that_the_plugin_knows(site):
     assert done.stdout.split() == ["2|FAILED", "3|RUNNING"]
 
 
+def test_a_job_that_left_the_queues_memory_is_told_by_accounting(site):
+    site.record.write_text("1 a b\n2 c d\n3 e f\n")
+    site.program("squeue", r"printf '2|RUNNING\n'")
+    site.program("sacct", r"printf '1|COMPLETED\n3|CANCELLED by 0\n'")
+    done = site.call("squeue", "--format=%i|%T", "--states=all", "--noheader", "--name", "x")
+    assert done.stdout.split() == ["2|RUNNING", "1|COMPLETED", "3|CANCELLED"]
+    assert site.called("sacct")[0].endswith("-j 1,3")
+
+
 def test_how_a_job_ended_is_told_once(site):
     site.record.write_text("1 cpu-baseline-r1 logs/1.log\n2 cpu-opt2-r1 logs/2.log\n")
     site.program("sacct", r"printf '1|TIMEOUT\n2|RUNNING\n'")

@@ -80,6 +80,12 @@ class Slurm:
         node = self.ask("sinfo", "--noheader", "--format=%n").split()[0]
         self.ask("scontrol", "update", f"nodename={node}", f"state={state}", "reason=test")
 
+    def mend(self) -> None:
+        """Start what a test left stopped and bring the node back."""
+        self.up()
+        if self.ask("sinfo", "--noheader", "--format=%T").split()[0].startswith(("down", "drain")):
+            self.set_node("resume")
+
     def _script(self, name: str, *arguments: str) -> None:
         environment = {**os.environ, "GPUSTUDY_SLURM_DIR": str(self.folder), "GPUSTUDY_SLURM_ACCOUNT": ACCOUNT}
         command = ["bash", str(SCRIPTS / name), *arguments]

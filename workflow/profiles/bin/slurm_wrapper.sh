@@ -38,6 +38,10 @@ note_ends() {
     done
 }
 
+# plain_states: 'CANCELLED by 1000' and PREEMPTED leave the plugin waiting for ever. Jobs are never requeued (see sbatch),
+# so a preempted one has ended; the plugin knows no such end, and FAILED is the state that it tries again.
+plain_states() { sed -e 's/|CANCELLED by [0-9]*$/|CANCELLED/' -e 's/|PREEMPTED$/|FAILED/'; }
+
 # find_real NAME: the first NAME on PATH that is no wrapper, of this checkout or of another
 find_real() {
     local candidate
