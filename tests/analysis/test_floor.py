@@ -11,7 +11,7 @@ import pytest
 from gpustudy.analysis import style
 from gpustudy.analysis.dataset import Dataset, Group
 from gpustudy.analysis.draw import figure_of
-from gpustudy.analysis.floor import NO_PEAKS, elements, floor_of, floor_parts
+from gpustudy.analysis.floor import NO_PEAKS, NO_SHAPES, elements, floor_of, floor_parts, why_no_floor
 from gpustudy.analysis.tables import build, to_csv
 from tests.analysis.test_figures import texts_of
 
@@ -51,6 +51,8 @@ def test_tf32_lowers_the_floor_of_products_alone(counted: Dataset) -> None:
 
 def test_a_device_without_cited_peaks_has_no_floor_and_says_so(counted: Dataset) -> None:
     assert floor_of(counted, group(counted, "cpu", "baseline")) is None
+    assert why_no_floor(counted, group(counted, "cpu", "baseline")) == NO_PEAKS
+    assert why_no_floor(counted, group(counted, "a100", "baseline")) == NO_SHAPES
     with style.look():
         texts = texts_of(figure_of("floor", counted))
     assert any(NO_PEAKS in text for text in texts)

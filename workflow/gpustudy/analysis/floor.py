@@ -30,6 +30,7 @@ MODELLED = "modelled"
 """Origin of every value of this module."""
 
 NO_PEAKS = "no cited peak rates for this device"
+NO_SHAPES = "no shapes in the census"
 
 _BYTES_OF = {"fp32": 4, "tf32": 4, "fp16": 2}
 """Bytes of a tensor's element by the precision of the matrix work: a mixed step reads some tensors in 4."""
@@ -131,6 +132,12 @@ def floor_of(dataset: Dataset, group: Group) -> Floor | None:
     parts = floor_parts(work(path), matrix.rate, peaks.fp32 or math.inf, memory.rate, _BYTES_OF[precision])
     source = matrix.source if memory.is_cited else f"{matrix.source}; memory from {memory.source}"
     return Floor(tuple(parts), matrix.rate, memory.rate, source) if parts else None
+
+
+def why_no_floor(dataset: Dataset, group: Group) -> str:
+    """Say why a group with a census has no floor."""
+    peaks = device_peaks(dataset, group.gpu)
+    return NO_PEAKS if peaks is None or dram_ceiling(dataset, group.gpu, peaks) is None else NO_SHAPES
 
 
 def floor_parts(

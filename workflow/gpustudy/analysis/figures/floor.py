@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpustudy.analysis import marks, panels, style
 from gpustudy.analysis.families import FAMILIES
-from gpustudy.analysis.floor import MODELLED, NO_PEAKS, Floor, floor_of
+from gpustudy.analysis.floor import MODELLED, Floor, floor_of, why_no_floor
 from gpustudy.analysis.statistics import Estimate, summarise_steps
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def draw(dataset: Dataset) -> Figure:
         columns=2,
         width_in=style.TEXT_IN,
         legend_in=_LEGEND_IN,
-        word=lambda group: NO_PEAKS,
+        word=lambda group: why_no_floor(dataset, group),
     )
     for panel in parts:
         rows = [

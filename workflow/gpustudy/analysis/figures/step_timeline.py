@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from gpustudy.analysis import marks, panels, style
+from gpustudy.analysis.bounds import architecture_of
 from gpustudy.analysis.families import FAMILIES, by_family
 from gpustudy.analysis.launches import one_step
 
@@ -24,6 +25,9 @@ BINS = 600
 
 PHASES = {"forward": "F", "backward": "B", "optimiser": "O"}
 """Phase -> its letter over the lanes."""
+
+CPU = "cpu"
+"""Architecture whose census holds operators instead of launches."""
 
 _ROW_IN = 0.37
 _TITLE_PAD = 8
@@ -57,11 +61,12 @@ def draw(dataset: Dataset) -> Figure:
         (axes,) = panel.axes
         own = {y: steps[key] for y, group in panel.rows() if (key := (group.gpu, group.config)) in steps}
         axes.set_title(panel.gpu, pad=_TITLE_PAD)
+        kind = "operators" if architecture_of(dataset, panel.gpu) == CPU else "launches"
         longest = max(_span_s(step) for step in own.values())
         scale, unit = style.time_unit(longest)
         for y, step in own.items():
             _lanes(axes, y, step, scale, longest)
-            marks.note(axes, y, f"{len(step)} launches")
+            marks.note(axes, y, f"{len(step)} {kind}")
         axes.set_xlim(0, longest * scale)
         axes.set_xlabel(f"time from the step's first launch ({unit})")
         axes.grid(visible=False)
