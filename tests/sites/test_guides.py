@@ -1,4 +1,4 @@
-"""The guides of Expanse and Stampede3, followed line by line at emulated sites.
+"""The guides of the sites, followed line by line at emulated ones.
 
 What is changed of a line is what the emulation lacks: cells of the cpu stand for those of the GPU, without containers
 (``test_slurm_study`` has them), in a workload of seconds and with shorter waits.
@@ -33,7 +33,8 @@ def checkout(tmp_path_factory, slurm) -> Checkout:
     study["configs"] = {"baseline": study["configs"]["baseline"]}
     path.write_text(yaml.safe_dump(study, sort_keys=False))
     own = {"runtime": "none", "scratch": str(copied.root.parent)}
-    sites = {"expanse": {"gpus": ["v100", "cpu"], **own}, "stampede3-node": {"gpus": ["cpu"], **own}}
+    sites = {"expanse": {"gpus": ["v100", "cpu"], **own}}
+    sites |= {site: {"gpus": ["cpu"], **own} for site in ("stampede3-node", "jetstream2")}
     copied.overlay({**TINY, "sites": sites}, OVERLAY)
     return copied
 
@@ -113,3 +114,18 @@ def test_stampede3_inside_one_job(checkout, slurm):
     done = list(Path(checkout.root / "results/cells/cpu/baseline").glob("r2/*/status.json"))
     assert len(done) == 3, log.read_text()
     assert not slurm.queue()
+
+
+def test_jetstream2_from_the_preflight_to_the_archive(checkout, slurm):
+    checkout.overlay({"repeats": 3}, "third.yaml")
+    (preflight,) = [line for line in lines_of("run-on-jetstream2", "Once") if line.startswith("gpustudy preflight")]
+    assert "The study would run here." in follow(checkout, slurm, preflight, "--configfile", OVERLAY)
+    _, plan, one_config, _ = [
+        line for line in lines_of("run-on-jetstream2", "Run") if line.startswith(("gpustudy", "snakemake"))
+    ]
+    assert "Cost at site jetstream2" in follow(checkout, slurm, plan, "--configfile", OVERLAY, "third.yaml")
+    call, targets = one_config.split("#")[0].split(" -- ")
+    follow(checkout, slurm, f"{call} --configfile {OVERLAY} third.yaml --cores 2 -- {targets}")
+    export, verify = lines_of("run-on-jetstream2", "Take the results home")
+    follow(checkout, slurm, export.replace("--gpu a100", "--gpu cpu"), "--configfile", OVERLAY, "third.yaml")
+    follow(checkout, slurm, verify)
