@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from gpustudy import cli
-from gpustudy.launch.own import Own
+from gpustudy.base.errors import UserError
+from gpustudy.launch.own import Own, own_site
 from gpustudy.study.load import effective, read_yaml
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -82,6 +83,15 @@ def test_links_of_the_guides_lead_somewhere(name: str) -> None:
         assert (REPOSITORY / "docs" / target).exists(), target
     for anchor in re.findall(r"\]\(#([^)]+)\)", text):
         assert f"\n## {anchor.replace('-', ' ')}\n" in text.lower(), anchor
+
+
+@pytest.mark.parametrize("text", [*map(guide, GUIDES), (REPOSITORY / "README.md").read_text()])
+def test_an_account_of_a_guide_is_a_placeholder_that_is_never_submitted(text: str) -> None:
+    study = effective([(Path("config.yaml"), read_yaml(REPOSITORY / "config.yaml"))], "expanse").study
+    named = re.findall(r"export GPUSTUDY_ACCOUNT=(\S+)", text)
+    for account in named:
+        with pytest.raises(UserError, match="which is no account of anybody"):
+            own_site(study, "expanse", {"GPUSTUDY_ACCOUNT": account})
 
 
 def test_every_site_has_its_guide() -> None:
