@@ -187,6 +187,12 @@ def test_states_of_squeue_become_those_that_the_plugin_knows(site):
     assert done.stdout.split() == ["2|FAILED", "3|RUNNING"]
 
 
+def test_a_job_is_noted_though_the_run_is_interrupted_meanwhile(site):
+    site.program("sbatch", "kill -INT $PPID $$; kill -TERM $PPID; sleep 1; echo 12")
+    assert site.call("sbatch", *SUBMIT).stdout == "12\n"
+    assert site.record.read_text().startswith("12 ")
+
+
 def test_a_job_that_left_the_queues_memory_is_told_by_accounting(site):
     site.record.write_text("1 a b\n2 c d\n3 e f\n")
     site.program("squeue", r"printf '2|RUNNING\n'")
