@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,6 +25,8 @@ from gpustudy.study.models import Gpu
 from tests.launch.smi import A100, H100, INSTANCES, UUIDS, V100, Recorded, install, machine
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+NOBODY = 65534
+"""The user id of nobody on Linux."""
 
 
 def gpu(device_name: str = "V100", memory_gib: float | None = 32.0) -> Gpu:
@@ -151,7 +156,7 @@ with hold_device(gpu, "v100", sys.argv[1]) as extra:
 class Stage:
     """A process that holds a device until its input is closed."""
 
-    def __init__(self, label: str, folder: Path) -> None:
+    def __init__(self, label: str, folder: Path, user: int | None = None) -> None:
         environment = {
             **os.environ,
             "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
@@ -169,6 +174,7 @@ class Stage:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
+                user=user,
             )
 
     def device(self) -> str:
@@ -218,6 +224,41 @@ def test_a_killed_stage_leaves_its_device_free(two_gpus: Path) -> None:
     assert "waiting" not in successor.log.read_text()
     for stage in (holders[1], successor):
         stage.end()
+
+
+def _can_import(user: int) -> bool:
+    command = [sys.executable, "-c", "import gpustudy.launch.devices"]
+    environment = {"PYTHONPATH": str(REPOSITORY / "workflow")}
+    try:
+        return subprocess.run(command, user=user, env=environment, cwd="/", capture_output=True).returncode == 0
+    except PermissionError:
+        return False
+
+
+@pytest.fixture
+def everybodys() -> Iterator[Path]:
+    """A folder like /tmp: all may write, nobody may remove another's files."""
+    if os.geteuid() != 0:
+        pytest.skip("acting as two users needs root")
+    folder = Path(tempfile.mkdtemp(prefix="gpustudy-locks-", dir="/tmp"))
+    folder.chmod(0o1777)
+    install(folder / "bin", V100)
+    try:
+        if not _can_import(NOBODY):
+            pytest.skip("another user cannot read this checkout or this Python")
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_two_users_of_one_machine_take_turns(everybodys: Path) -> None:
+    first = Stage("first", everybodys, user=NOBODY)
+    device = first.device()
+    second = Stage("second", everybodys)
+    assert f"first (process {first.process.pid}) holds {device}" in second.waits_for()
+    first.end()
+    assert second.device() == device
+    second.end()
 
 
 def test_a_lock_file_is_open_to_all_users(two_gpus: Path) -> None:
