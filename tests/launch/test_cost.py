@@ -95,6 +95,13 @@ def test_the_table_says_what_is_modelled_and_where_the_rate_is_from(tmp_path):
     assert "read 2026-06" in lines
 
 
+def test_the_hours_of_the_whole_take_the_cells_that_run_at_once_into_account(tmp_path):
+    found = cost_of("stampede3-node", tmp_path, {})
+    assert found.at_once == 4
+    hours = found.total.estimated_minutes / 60 / 4
+    assert f"4 at a time: about {hours:.1f} hours in all (modelled)" in "\n".join(table(found))
+
+
 def test_a_profile_leads_to_its_site(repository, monkeypatch):
     monkeypatch.chdir(repository)
     assert site_of_profile("expanse") == "expanse"

@@ -15,6 +15,7 @@ import yaml
 
 from gpustudy.launch.requests import Requests
 from gpustudy.study.cells import Keys
+from gpustudy.study.paths import data_directory, image_path
 from tests.support.checkout import Checkout, copy_checkout, planned
 from tests.support.studies import seen_from
 
@@ -72,6 +73,7 @@ def test_a_profile_with_an_unknown_site_is_refused(checkout):
 
 def test_other_sites_can_be_looked_at_without_their_executor(checkout):
     assert "v100/opt12/r1 train: missing" in checkout.gpustudy("plan", "--site", "expanse").stdout
+    assert "Cost at site expanse:" in checkout.gpustudy("plan", "--profile", "expanse").stdout
     assert "run_counters" in checkout.snakemake("--list-rules", "--config", "site=expanse").stdout
 
 
@@ -140,13 +142,14 @@ def test_the_homes_profile_of_a_sites_name_is_refused_where_this_repositorys_is_
 
 def submissions(checkout: Checkout, site: str, *arguments: str, retries: int = 0) -> list[list[str]]:
     """The words of each call of sbatch that a run at ``site`` makes, with names of this run replaced."""
-    overlay = {"repeats": 1, "sites": {site: {"runtime": "none", "retries": retries}}}
+    overlay = {"repeats": 1, "sites": {site: {"retries": retries}}}
     name = checkout.overlay(overlay)
     seen = seen_from(site, overlay, results=checkout.root / "results")
-    data = seen.study.workloads["paper"].data
-    prepared = checkout.root / "results/data" / f"{data}-{Keys(seen).data_key(data)}"
-    prepared.mkdir(parents=True)
-    (prepared / "manifest.json").write_text("{}")  # crafted: nothing reads it before a job runs
+    keys, data = Keys(seen), seen.study.workloads["paper"].data
+    image = image_path(seen.results, "paper", keys.image_key("paper"), seen.study.sites[site].runtime)
+    for file in (data_directory(seen.results, data, keys.data_key(data)) / "manifest.json", image):
+        file.parent.mkdir(parents=True)
+        file.write_text("{}")  # crafted: nothing reads it before a job runs
     folder = checkout.root.parent / "bin"
     folder.mkdir()
     for program in STAND_INS:

@@ -51,12 +51,14 @@ class SiteCost:
     Attributes:
         site: name of the site.
         rate: what it charges; None where it states nothing.
+        at_once: cells that may run at the same time.
         cells: every cell that would run or ran.
         total: all of them together, under the name ``total``.
     """
 
     site: str
     rate: Rate | None
+    at_once: int
     cells: tuple[CellCost, ...]
     total: CellCost
 
@@ -65,6 +67,7 @@ class SiteCost:
         return {
             "site": self.site,
             "rate": self.rate.model_dump(mode="json") if self.rate else None,
+            "at_once": self.at_once,
             "origin": {"estimated": "modelled", "measured": "measured"},
             "cells": [asdict(cell) for cell in self.cells],
             "total": asdict(self.total),
@@ -75,7 +78,8 @@ def site_cost(seen: Survey, requests: Requests) -> SiteCost:
     """Return what the cells of the site from which the study is seen cost."""
     site = seen.study.sites[seen.site]
     cells = tuple(cost for state in seen.cells if state.gpu in site.gpus for cost in _cell_cost(state, site, requests))
-    return SiteCost(seen.site, site.rate, cells, _total(site, cells))
+    at_once = site.slurm.max_running if site.slurm else site.gpus_per_node or 1
+    return SiteCost(seen.site, site.rate, at_once, cells, _total(site, cells))
 
 
 def units(site: Site, gpu_minutes: float) -> float | None:
@@ -162,7 +166,7 @@ def table(cost: SiteCost) -> list[str]:
         rows = [[text for index, text in enumerate(row) if index not in (3, 7)] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return [f"Cost at site {cost.site}:", *lines, *_rate_lines(cost.rate)]
+    return [f"Cost at site {cost.site}:", *lines, *_basis_lines(), *_duration_lines(cost), *_rate_lines(cost.rate)]
 
 
 def _row(cell: CellCost) -> list[str]:
@@ -182,9 +186,21 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _rate_lines(rate: Rate | None) -> Iterator[str]:
+def _basis_lines() -> Iterator[str]:
     yield "* modelled: the workload's operations by formula over a share of the device's float32 peak;"
     yield "  a scheduler is asked for twice the minutes, rounded up."
+
+
+def _duration_lines(cost: SiteCost) -> Iterator[str]:
+    """Yield how long the whole would run: what a job that holds all of it is to ask for, at least."""
+    waiting = [cell.estimated_minutes for cell in cost.cells if cell.stages]
+    if not waiting:
+        return
+    hours = max(max(waiting), sum(waiting) / cost.at_once) / _MINUTES_PER_HOUR
+    yield f"{cost.at_once} at a time: about {hours:.1f} hours in all (modelled), queues left out."
+
+
+def _rate_lines(rate: Rate | None) -> Iterator[str]:
     if rate is None:
         yield "This site states no rate."
         return

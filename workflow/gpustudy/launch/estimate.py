@@ -24,8 +24,11 @@ CPU_FLOPS_PER_THREAD = 4e9
 """Operations per second and thread of a CPU on small 3D convolutions. Assumption, low on purpose: the demo's train
 stage reached 10 GFLOP/s on the two threads of a development machine, its start included."""
 
-START_S = 120.0
-"""Seconds until a stage works: container, interpreter, libraries, data, checks. Assumption."""
+START_S = 10.0
+"""Seconds until a stage works: interpreter, libraries, data, checks. Assumption; some 3 s on a development machine."""
+
+CONTAINER_START_S = 110.0
+"""Seconds more in a container, whose image lies on a shared file system that other users load too. Assumption."""
 
 PROFILER_SLOWDOWN = 3.0
 """Time of a step under the profiler over a plain one, writing the trace included. Assumption."""
@@ -99,7 +102,8 @@ def estimate_stage(study: Study, site: Site, gpu_name: str, stage: str) -> Stage
     rate, basis = _rate(gpu)
     if rate is None:
         return StageEstimate(site.default_minutes * 60 / TIME_MARGIN, host_bytes, basis)
-    return StageEstimate(START_S + _flops(workload, stage) / rate + _replay_s(workload, stage), host_bytes, basis)
+    start_s = START_S + (CONTAINER_START_S if site.runtime != "none" else 0)
+    return StageEstimate(start_s + _flops(workload, stage) / rate + _replay_s(workload, stage), host_bytes, basis)
 
 
 def _rate(gpu: Gpu) -> tuple[float | None, str]:
