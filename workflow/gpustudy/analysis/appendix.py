@@ -18,6 +18,7 @@ from gpustudy import __version__
 from gpustudy.analysis import tables
 from gpustudy.analysis.claim_models import paper
 from gpustudy.analysis.claims import VERDICTS, Judgement, judge_all
+from gpustudy.analysis.latex import escape
 from gpustudy.analysis.names import FIGURES, TABLES
 from gpustudy.analysis.style import CRAFTED_BANNER, duration
 from gpustudy.analysis.tabulate.claims import cells_in_short
@@ -99,7 +100,6 @@ def to_markdown(parts: Sequence[Section]) -> str:
 
 def to_latex(parts: Sequence[Section]) -> str:
     r"""Return the document as the body of a LaTeX appendix (``\usepackage{booktabs}``), for ``\input`` in a paper."""
-    escape = tables.latex
     lines = [rf"\section{{{TITLE}}}", ""]
     for part in parts:
         lines += [rf"\subsection{{{escape(part.title)}}}", ""]

@@ -238,9 +238,10 @@ TABLES = {
     ),
     "top_kernels": Product(
         "Kernels that take the time",
-        "The ten kernels (on the CPU: operators) that take most of a profiled step, for each GPU and config: mean "
-        "over the steps and repeats of the census. The priority score is the time that the largest global speed-up "
-        "which Nsight Compute's rules estimate for each launch would save: a modelled value.",
+        "The ten kernels (on the CPU: operators) that take most of a profiled step, for each GPU and config: "
+        "launches and time of a step, a mean over the steps and repeats of the census. The priority score is the "
+        "time that the largest global speed-up which Nsight Compute's rules estimate for each launch would save: a "
+        "modelled value.",
         TIME,
         ("census", "counters"),
     ),

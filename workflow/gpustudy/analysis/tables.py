@@ -10,23 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpustudy.analysis.latex import to_latex as to_latex
 from gpustudy.analysis.names import TABLES
 from gpustudy.analysis.statistics import Estimate
 from gpustudy.analysis.style import CRAFTED_BANNER
 
 if TYPE_CHECKING:
     from gpustudy.analysis.dataset import Dataset
-
-_LATEX_ESCAPES = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\N{EN DASH}": "--",
-    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': "''",
-    "\N{SUPERSCRIPT TWO}": r"\textsuperscript{2}", "\N{HORIZONTAL ELLIPSIS}": r"\ldots{}",
-    "\N{MULTIPLICATION SIGN}": r"$\times$", "\N{MICRO SIGN}": r"$\mu$",
-}  # fmt: skip
-
-_LONG_PART = 0.6
-"""Part of a LaTeX table's width that its columns of sentences share."""
 
 NOT_KNOWN = "\N{EN DASH}"
 """Stands where a table has no value; an empty cell could be a mistake."""
@@ -54,12 +44,14 @@ class Column:
         names: for programs, with a base unit; several where an entry holds several numbers, as an interval does.
         is_number: whether its entries are numbers.
         is_long: whether its entries are sentences, which LaTeX must break into lines.
+        is_printed: whether it stands in the LaTeX form, which has a page's width; the other forms have every column.
     """
 
     title: str
     names: tuple[str, ...]
     is_number: bool = False
     is_long: bool = False
+    is_printed: bool = True
 
 
 @dataclass(frozen=True)
@@ -113,29 +105,6 @@ def to_csv(table: Table) -> str:
     return out.getvalue()
 
 
-def to_latex(table: Table) -> str:
-    r"""Return ``table`` as a LaTeX ``table*`` with booktabs rules (``\usepackage{booktabs}``)."""
-    long = [column for column in table.columns if column.is_long]
-    width = rf"p{{{_LONG_PART / len(long):.2f}\linewidth}}" if long else ""
-    align = "".join(width if column.is_long else "r" if column.is_number else "l" for column in table.columns)
-    note = rf"\textbf{{{latex(table.note)}.}} " if table.note else ""
-    lines = [
-        r"\begin{table*}",
-        rf"\caption{{{note}{latex(table.title)}. {latex(table.caption)}}}",
-        rf"\label{{tab:{table.name}}}",
-        r"\centering\small",
-        rf"\begin{{tabular}}{{{align}}}",
-        r"\toprule",
-        " & ".join(latex(column.title) for column in table.columns) + r" \\",
-        r"\midrule",
-        *(" & ".join(latex(value.text) for value in row) + r" \\" for row in table.rows),
-        r"\bottomrule",
-        r"\end{tabular}",
-        r"\end{table*}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
 def to_html(table: Table) -> str:
     """Return ``table`` as an HTML ``table`` element; ``data-value`` holds what its columns sort by."""
     head = "".join(
@@ -154,11 +123,6 @@ def _csv_fields(column: Column, value: Value) -> list[str]:
     if not column.is_number:
         return [value.text]
     return [repr(number) for number in value.raw] or [""] * len(column.names)
-
-
-def latex(text: str) -> str:
-    """Return ``text`` with what LaTeX takes for commands escaped."""
-    return "".join(_LATEX_ESCAPES.get(character, character) for character in text)
 
 
 def _number_class(column: Column) -> str:

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 COLUMNS = (
     Column("claim", ("claim",)),
     Column("what the paper says", ("sentence",), is_long=True),
-    Column("where", ("source",), is_long=True),
+    Column("where", ("source",), is_long=True, is_printed=False),
     Column("verdict", ("verdict",)),
     Column("why", ("why",), is_long=True),
-    Column("cells", ("cells",), is_long=True),
-    Column("shown in", ("shown_in",)),
+    Column("cells", ("cells",), is_long=True, is_printed=False),
+    Column("shown in", ("shown_in",), is_printed=False),
 )
 
 

@@ -26,8 +26,8 @@ COLUMNS = (
     Column("SMs", ("sms",), is_number=True),
     Column("boost MHz", ("boost_hz",), is_number=True),
     *(Column(title, (_UNITS[rate],), is_number=True) for rate, title in _RATES.items()),
-    Column("sites", ("sites",)),
-    Column("cells with results", ("cells_with_results", "cells"), is_number=True),
+    Column("sites", ("sites",), is_printed=False),
+    Column("cells with results", ("cells_with_results", "cells"), is_number=True, is_printed=False),
     Column("source of the peak rates", ("source",), is_long=True),
 )
 

@@ -19,6 +19,9 @@ FIELDS = (
 PAPER = {"torch": "2.0.1", "cuda": "12.9", "cudnn": "8.9.2"}
 """The paper's stack (Methodology, Software Stack); its CUDA is probably that of the host's tools: see claim S02."""
 
+_PRINTED = ("device_name", "cpu_model", "driver", "cuda", "cudnn", "torch", "git_commit")
+"""Fields that stand in the LaTeX form."""
+
 _SUMS = ("git_commit", "image_sha256")
 
 
@@ -34,9 +37,12 @@ def content(dataset: Dataset) -> Content:
             differences[key] = _difference(provenance)
     used = [place for place in range(len(FIELDS)) if any(key[place] != NOT_KNOWN for key in found)]
     columns = (
-        *(Column(FIELDS[place].replace("_", " "), (FIELDS[place],)) for place in used),
+        *(
+            Column(FIELDS[place].replace("_", " "), (FIELDS[place],), is_printed=FIELDS[place] in _PRINTED)
+            for place in used
+        ),
         Column("beside the paper's", ("difference_to_paper",), is_long=True),
-        Column("cells", ("cells",), is_long=True),
+        Column("cells", ("cells",), is_long=True, is_printed=False),
     )
     rows = tuple(
         (*(Value(key[place]) for place in used), Value(differences[key]), Value(_cells(cells)))

@@ -16,8 +16,8 @@ COLUMNS = (
     Column("cell", ("cell",)),
     Column("state", ("state",)),
     Column("marks", ("marks",)),
-    Column("stages", ("stages",), is_long=True),
-    Column("keys", ("keys",), is_long=True),
+    Column("stages", ("stages",), is_long=True, is_printed=False),
+    Column("keys", ("keys",), is_long=True, is_printed=False),
     Column("reason", ("reason",), is_long=True),
 )
 

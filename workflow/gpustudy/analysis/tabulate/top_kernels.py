@@ -26,12 +26,12 @@ COLUMNS = (
     Column("#", ("rank",), is_number=True),
     Column("kernel", ("name",), is_long=True),
     Column("class", ("class",)),
-    Column("phase", ("phase",)),
-    Column("launches a step", ("launches_per_step",), is_number=True),
-    Column("time a step", ("step_s",), is_number=True),
+    Column("phase", ("phase",), is_printed=False),
+    Column("launches", ("launches_per_step",), is_number=True),
+    Column("time", ("step_s",), is_number=True),
     Column("share", ("share_pct",), is_number=True),
-    Column("mean launch", ("launch_s",), is_number=True),
-    Column("priority score (modelled)", ("score_s",), is_number=True),
+    Column("mean launch", ("launch_s",), is_number=True, is_printed=False),
+    Column("score (modelled)", ("score_s",), is_number=True),
 )
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 COLUMNS = (
     Column("workload", ("workload",)),
     Column("GPUs", ("gpus",)),
-    Column("data", ("data",)),
+    Column("data", ("data",), is_printed=False),
     Column("volume", ("volume",)),
     Column("channels", ("channels",)),
     Column("batch", ("batch_size",), is_number=True),
@@ -22,7 +22,7 @@ COLUMNS = (
     Column("steps (warm-up)", ("iterations", "warmup_iterations"), is_number=True),
     Column("timesteps", ("timesteps",), is_number=True),
     Column("census steps", ("census_iterations",), is_number=True),
-    Column("counters", ("counters",)),
+    Column("counters", ("counters",), is_printed=False),
     Column("samples (DDIM steps)", ("samples", "ddim_steps"), is_number=True),
     Column("beside the published", ("difference_to_published",), is_long=True),
 )
