@@ -19,6 +19,7 @@ from gpustudy.launch.report_files import draw_for_report
 from gpustudy.launch.requests import Requests
 from gpustudy.launch.run_lock import hold_run_lock
 from gpustudy.launch.slurm_jobs import SLURM_ACCOUNT, end_on_sigterm, guard_slurm_jobs
+from gpustudy.launch.targets import check_targets
 from gpustudy.study.load import CONFIG_FILE, EFFECTIVE_CONFIG, RESULTS, ROOT, Effective, effective, overlay, read_yaml
 from gpustudy.study.mistakes import COMMAND_LINE, Layer
 from gpustudy.study.workplan import Workplan
@@ -72,6 +73,7 @@ def begin(workflow: SnakemakeWorkflow, config: Mapping[str, Any]) -> tuple[Workp
         if _is_slurm(seen) and workflow.is_main_process:
             os.environ[SLURM_ACCOUNT] = requests.account
         if call is not None:
+            check_targets(plan, call.targets)
             check_run(seen, requests, plan.survey, call, submits=not any(map(_DRY_RUN.fullmatch, words)))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
