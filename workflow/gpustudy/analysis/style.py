@@ -36,8 +36,8 @@ _PLACE_DIGITS = 6
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 """Okabe & Ito's palette for colour-blind readers (jfly.uni-koeln.de/color), without black."""
 
-HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "oo", "++", "||||")
-"""Second mark of an area beside its colour, for print in grey."""
+HATCHES = ("", "////", "-----", "xxxx", "\\\\\\\\", "..", "++", "||||")
+"""Second mark of an area beside its colour, for print in grey; lines where they do: each dot weighs in an SVG."""
 
 LINES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (2, 2)), (0, (8, 2)))
 """Second mark of a line beside its colour."""
