@@ -13,7 +13,7 @@ import pytest
 
 from gpustudy.analysis.claim_models import load_claims
 from gpustudy.analysis.dataset import Dataset
-from gpustudy.analysis.names import FIGURES, TABLES
+from gpustudy.analysis.names import DOCUMENTS, FIGURES, TABLES
 from gpustudy.analysis.overview import grouped
 from gpustudy.analysis.pictures import _Drawn as Drawn
 from gpustudy.analysis.pictures import lean, pictures
@@ -75,6 +75,8 @@ def test_all_parts_are_there(report: str) -> None:
     for name in TABLES:
         place = "claims" if name == "claims" else f"title-{name}"  # the claims have a section of their own
         assert f'id="{place}"' in report
+    for name in DOCUMENTS:
+        assert f"snakemake --cores all -- {name}" in report
     assert report.count("CRAFTED DATA: not a measurement") >= 1 + len(FIGURES)
 
 

@@ -20,7 +20,7 @@ from gpustudy.analysis.dataset import Dataset
 from gpustudy.analysis.draw import caption
 from gpustudy.analysis.evidence import by_verdict
 from gpustudy.analysis.findings import sentences
-from gpustudy.analysis.names import FIGURES, TABLES
+from gpustudy.analysis.names import DOCUMENTS, FIGURES, TABLES
 from gpustudy.analysis.pictures import Picture, has_data, pictures
 from gpustudy.base.atomic import write_text
 from gpustudy.base.own import require_own
@@ -150,7 +150,7 @@ def _tables(dataset: Dataset) -> list[ShownTable]:
 
 
 def _products(dataset: Dataset) -> list[tuple[str, str, str, int]]:
-    """Return name, title, kind and number of cells of every figure and table, for the list of commands.
+    """Return name, title, kind and number of cells of every figure, table and document, for the list of commands.
 
     What needs no stage, such as the table of states, is about all cells.
     """
@@ -160,7 +160,8 @@ def _products(dataset: Dataset) -> list[tuple[str, str, str, int]]:
             said = caption(name, dataset)
             used = [any(stage["used"] for stage in cell["stages"].values()) for cell in said["cells"]]
             found.append((name, said["title"], kind, sum(used) if product.stages else len(used)))
-    return found
+    every = len(dataset.survey.cells)
+    return found + [(name, ", ".join(files), "document", every) for name, files in DOCUMENTS.items()]
 
 
 def _described(names: Sequence[str], known: Any) -> list[tuple[str, str]]:
