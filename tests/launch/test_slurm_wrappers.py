@@ -204,7 +204,7 @@ def test_a_job_that_left_the_queues_memory_is_told_by_accounting(site):
 
 def test_how_a_job_ended_is_told_once(site):
     site.record.write_text("1 cpu-baseline-r1 logs/1.log\n2 cpu-opt2-r1 logs/2.log\n")
-    site.program("sacct", r"printf '1|TIMEOUT\n2|RUNNING\n'")
+    site.program("sacct", r"printf '1|TIMEOUT\n2|RUNNING\n3|FAILED\n'")
     site.call("sacct", *STATUS)
     site.call("sacct", *STATUS)
     assert site.notes.read_text() == "Slurm job 1 (cpu-baseline-r1) ended: TIMEOUT; its log: logs/1.log\n"

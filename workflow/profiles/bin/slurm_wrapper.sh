@@ -33,8 +33,8 @@ note_ends() {
             *) continue ;;
         esac
         [ -n "$record" ] && ! grep -qs "^Slurm job $id " "$record.notes" || continue
-        read -r _ cell log < <(grep "^$id " "$record")
-        tell "Slurm job $id (${cell:-?}) ended: $state; its log: ${log:-?}"
+        # a job that is not in the record was refused at submission
+        read -r _ cell log < <(grep -s "^$id " "$record") && tell "Slurm job $id ($cell) ended: $state; its log: $log"
     done
 }
 
