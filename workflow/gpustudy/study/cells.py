@@ -72,6 +72,7 @@ class Keys:
         self._metrics_keys: dict[tuple[str, str, str | None], str] = {}
         self._data_keys: dict[str, str] = {}
         self._stack_keys: dict[str, str] = {}
+        self._image_keys: dict[str, str] = {}
 
     @cached_property
     def runnable(self) -> frozenset[str]:
@@ -116,7 +117,9 @@ class Keys:
 
     def image_key(self, stack: str) -> str:
         """Return the key of a stack as it is in a container, known before any image is built."""
-        return stack_key(self._study.stacks[stack], self._root, in_container=True)
+        if stack not in self._image_keys:
+            self._image_keys[stack] = stack_key(self._study.stacks[stack], self._root, in_container=True)
+        return self._image_keys[stack]
 
     def stage_key(self, cell: Cell, stage: str) -> str:
         """Return the key under which the result of one stage of one cell is current.
