@@ -138,7 +138,10 @@ class Dataset:
     @cached_property
     def crafted(self) -> bool:
         """Whether any value shown was made up, for a test or an example: said on everything made from it."""
-        return bool((self.quantities["origin"] == CRAFTED).any())
+        import pyarrow.compute as pc
+
+        origins = (_read_columns(path, ["origin"])["origin"] for stage in self._stages() for path in self._cells(stage))
+        return any(pc.any(pc.equal(column, CRAFTED)).as_py() for column in origins)
 
     def step_times(self, group: Group) -> dict[int, Sequence[float]]:
         """Return the measured step times of ``group`` in seconds: repeat -> one value a step."""
@@ -176,6 +179,11 @@ class Dataset:
         for cell, stage in self._done(stage_name):
             if stage.metrics is not None and (path := _whole(stage.metrics, f"{table}.parquet")) is not None:
                 yield cell, path
+
+    def _cells(self, stage_name: str) -> Iterator[Path]:
+        """Yield the table cells of every cell whose stage is done."""
+        for _, path in self._files(stage_name, "cells"):
+            yield path
 
     def _frame(self, stage_name: str, table: str) -> pd.DataFrame:
         """Return ``table`` of all cells whose stage is done, with the names of the survey's cells."""

@@ -168,6 +168,7 @@ def _panel(
     left, right, low, high = limits
     axes.set_xscale("log")
     axes.set_yscale("log")
+    axes.minorticks_off()
     axes.set_xlim(left, right)
     axes.set_ylim(low / _TERA, high / _TERA)
     if not points:
