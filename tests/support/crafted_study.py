@@ -15,6 +15,8 @@ as the origin of every row.
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import shutil
 from collections.abc import Iterable
@@ -200,9 +202,6 @@ def _write_train(raw: Path, cell: Cell, truth: Truth) -> None:
 
 
 def _write_layouts(raw: Path, cell: Cell) -> None:
-    import gzip
-    import json
-
     volume = {"shape": [1, 64, 32, 32, 32], "dtype": "torch.float32"}
     last = cell.config in ("opt2", "opt12")
     form = "channels_last_3d" if last else "contiguous"

@@ -9,12 +9,13 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from gpustudy.analysis.dataset import BASELINE
+from gpustudy.analysis.quantities import SCOPES
 from gpustudy.base.errors import UserError
 
 CLAIMS_FILE = Path(__file__).with_name("claims.yaml")
 
-BASELINE = "baseline"
-COUNTER_SCOPES = ("total", "launch_mean", "launch_median", "first_n")
+COUNTER_SCOPES = SCOPES
 """Scopes that a counter's number may be meant in; the paper names none of them."""
 
 Text = Annotated[str, Field(min_length=1)]

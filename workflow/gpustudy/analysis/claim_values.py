@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpustudy.analysis import quantities
 from gpustudy.analysis.dataset import CRAFTED
+from gpustudy.analysis.families import FAMILIES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 MEASURED, MODELLED = "measured", "modelled"
 _TEXTS = ("name", "class", "origin", "speedup_kind", "report")
 
-COMPUTE = ("conv_forward", "conv_dgrad", "conv_wgrad", "conv_backward", "implicit_gemm", "conv", "gemm", "attention")
+COMPUTE = (*FAMILIES["convolution"], *FAMILIES["matrix product, attention"])
 """Classes whose kernels are bound by arithmetic when they are efficient: convolutions, products, attention."""
 
 PUBLISHED_ITERATIONS = 100_000

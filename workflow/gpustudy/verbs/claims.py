@@ -97,6 +97,7 @@ def _print(found: Sequence[Judgement], *, explain: bool) -> None:
 
 def _explain(one: Judgement) -> None:
     from gpustudy.analysis.claim_numbers import NO_DATA
+    from gpustudy.analysis.tabulate.claims import cells_in_short
 
     indent = " " * 7
     print(_wrapped(f"{indent}source     ", one.claim.source))
@@ -108,16 +109,7 @@ def _explain(one: Judgement) -> None:
         for number in finding.numbers if finding.outcome != NO_DATA else ():
             why = f" ({number.why})" if number.why and number.why not in str(number) else ""
             print(_wrapped(f"{indent}  {number.outcome:<13} ", f"{number}{why}"))
-    print(f"{indent}cells: {_cells(one.cells)}\n")
-
-
-def _cells(cells: Sequence[str]) -> str:
-    """Name cells in short: a100/baseline/r1,2,3."""
-    repeats: dict[str, list[str]] = {}
-    for cell in cells:
-        place, _, repeat = cell.rpartition("/r")
-        repeats.setdefault(place, []).append(repeat)
-    return ", ".join(f"{place}/r{','.join(own)}" for place, own in repeats.items()) or "none"
+    print(f"{indent}cells: {cells_in_short(one.cells)}\n")
 
 
 def _wrapped(first: str, text: str) -> str:
