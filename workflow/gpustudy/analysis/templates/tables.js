@@ -59,7 +59,3 @@ for (const table of document.querySelectorAll("table.sortable")) {
   table.classList.add("cards");
   if (table.tBodies[0].rows.length >= FILTER_FROM_ROWS) addFilter(table);
 }
-
-addEventListener("beforeprint", () => {
-  for (const claim of document.querySelectorAll("#claims details")) claim.open = true;
-});
