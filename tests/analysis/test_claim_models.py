@@ -109,3 +109,10 @@ def test_bounds_are_of_totals_alone() -> None:
 def test_the_document_names_every_derived_quantity(repository: Path) -> None:
     text = (repository / "docs" / "claims.md").read_text()
     assert [name for name in DERIVED if f"`{name}`" not in text] == []
+
+
+def test_the_example_of_the_document_is_a_claim(repository: Path, tmp_path: Path) -> None:
+    (example,) = re.findall(r"```yaml\n(.*?)```", (repository / "docs" / "claims.md").read_text(), re.DOTALL)
+    (tmp_path / "claims.yaml").write_text(yaml.safe_dump({"paper": "P.", "claims": yaml.safe_load(example)}))
+    (claim,) = read_claims(tmp_path / "claims.yaml").claims
+    assert claim.readings[0].checks[0].accepted == (pytest.approx(0.4), pytest.approx(0.6))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -13,6 +14,7 @@ from gpustudy.archive.check import check_archive
 from gpustudy.archive.exporting import export_archive
 from gpustudy.archive.folder import open_archive
 from gpustudy.archive.importing import arrivals, land
+from gpustudy.cli import main
 from gpustudy.metrics.make import make_metrics
 from gpustudy.metrics.schemas import TABLES, read_table
 from gpustudy.study.cells import Keys
@@ -97,6 +99,25 @@ def test_an_archive_of_it_cannot_pass_for_measured(crafted: Effective, tmp_path:
         assert contents.manifest.crafted == done.crafted
         land(target, archive, contents, arrivals(target, contents), replace=False)
     assert Dataset(survey(target)).crafted
+
+
+def test_whoever_exports_lists_or_imports_it_is_told(
+    crafted: Effective, tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    shutil.copy(repository / "config.yaml", tmp_path)
+    (tmp_path / "results").mkdir()
+    for room in ("cells", "metrics"):
+        (tmp_path / "results" / room).symlink_to(crafted.results / room)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GPUSTUDY_CONFIG", raising=False)
+    for arguments in (
+        ["export", "a100.zip", "--gpu", "a100", "--with", "metrics"],
+        ["list", "a100.zip"],
+        ["import", "a100.zip", "--dry-run"],
+    ):
+        assert main(["archive", *arguments]) == 0
+        assert "CRAFTED DATA: a100/baseline/r1 and 5 more were made up, not measured" in capsys.readouterr().err
 
 
 def test_the_configs_are_those_of_the_paper(crafted: Effective) -> None:
