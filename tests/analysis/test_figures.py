@@ -231,3 +231,19 @@ def test_caption_names_the_cells_used(full: Dataset, tmp_path: Path) -> None:
 def test_unknown_figure_names_the_nearest(full: Dataset, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="unknown figure 'step_tim': did you mean 'step_time'"):
         draw_figure("step_tim", full.survey, tmp_path)
+
+
+def test_labels_of_quality_have_the_names_of_the_data_set(full: Dataset) -> None:
+    with style.look():
+        texts = texts_of(figure_of("quality", full))
+    assert "grey matter" in texts  # label 2 of the template's tissues
+    assert not any(text.startswith("label ") for text in texts)
+
+
+def test_speed_ups_lie_on_a_logarithmic_axis_with_a_band(full: Dataset) -> None:
+    with style.look():
+        figure = figure_of("speedup", full)
+    axes = next(axes for axes in figure.axes if axes.get_title(loc="left") == "a100")
+    assert axes.get_xscale() == "log"
+    (band,) = [patch for patch in axes.patches if patch.get_x() == pytest.approx(1 / 1.02)]
+    assert band.get_x() + band.get_width() == pytest.approx(1.02)

@@ -8,10 +8,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 from scipy import stats
 
-from gpustudy.analysis import statistics
-from gpustudy.analysis.statistics import Estimate, mean_over_repeats, speedup, summarise_steps, verdict
+from gpustudy.analysis import statistics, style
+from gpustudy.analysis.statistics import (
+    Estimate,
+    change,
+    mean_over_repeats,
+    ratio_over_repeats,
+    speedup,
+    summarise_steps,
+    verdict,
+)
 
 TIMES = st.floats(1e-3, 1e3)
 
@@ -97,6 +106,49 @@ def test_speedup_pairs_equal_repeats_only() -> None:
 )
 def test_verdict_at_its_edges(low: float | None, high: float | None, expected: str) -> None:
     assert verdict(Estimate(1.0, low, high, 3, "t"), noise_floor=0.02) == expected
+
+
+def test_changes_are_named_for_quantities_that_are_no_times() -> None:
+    assert change(Estimate(2.0, 1.9, 2.1, 3, "t")) == "MORE"
+    assert change(Estimate(0.5, 0.4, 0.6, 3, "t")) == "LESS"
+    assert change(Estimate(1.0, 0.99, 1.01, 3, "t")) == "SAME"
+    assert change(Estimate(2.0, None, None, 1, None)) == "AMBIGUOUS"
+
+
+@given(st.dictionaries(st.integers(1, 5), TIMES, min_size=1), st.dictionaries(st.integers(1, 5), TIMES, min_size=1))
+def test_ratios_of_swapped_sides_are_reciprocal(one: dict[int, float], other: dict[int, float]) -> None:
+    forth, back = ratio_over_repeats(one, other), ratio_over_repeats(other, one)
+    assert (forth is None) == (back is None) == (not set(one) & set(other))
+    if forth is not None and back is not None:
+        assert forth.value * back.value == pytest.approx(1)
+        if forth.low is not None and back.high is not None:
+            assert forth.low * back.high == pytest.approx(1)
+
+
+def test_a_value_that_is_not_positive_has_no_ratio() -> None:
+    assert ratio_over_repeats({1: 0.0, 2: 1.0}, {1: 1.0, 2: 1.0}) is None
+
+
+def test_an_estimate_in_another_unit_keeps_all_but_the_numbers() -> None:
+    assert Estimate(2.0, 1.0, 3.0, 3, "t").scaled(1e3) == Estimate(2000.0, 1000.0, 3000.0, 3, "t")
+    assert Estimate(2.0, None, None, 1, None).scaled(2) == Estimate(4.0, None, None, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0.8, 1.25, [0.8, 0.9, 1.0, 1.1, 1.2]),
+        (0.7, 3.8, [0.7, 1.0, 1.5, 2.0, 3.0]),
+        (0.04, 1.5, [0.05, 0.1, 0.2, 0.5, 1.0]),
+        (0.0005, 2.0, [0.001, 0.01, 0.1, 1.0]),
+    ],
+)
+def test_logarithmic_axes_have_plain_ticks_that_fit_their_span(low: float, high: float, ticks: list[float]) -> None:
+    axes = Figure().add_subplot()
+    axes.set_xscale("log")
+    axes.set_xlim(low, high)
+    style.plain_log(axes.xaxis)
+    assert [float(tick) for tick in axes.get_xticks()] == pytest.approx(ticks)
 
 
 def test_no_repeat_is_an_error() -> None:

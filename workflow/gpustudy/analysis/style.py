@@ -131,7 +131,7 @@ def plain_log(axis: Axis) -> None:
     low, high = (float(end) for end in axis.get_view_interval())
     decades = math.log10(high / low)
     if decades < _EVEN_DECADES:
-        ticks = [float(tick) for tick in MaxNLocator(_EVEN_TICKS).tick_values(low, high)]
+        ticks = [float(tick) for tick in MaxNLocator(_EVEN_TICKS, steps=[1, 2, 5, 10]).tick_values(low, high)]
     else:
         steps = next(steps for most, steps in _LOG_STEPS if decades < most)
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -141,7 +141,7 @@ def plain_log(axis: Axis) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-_EVEN_DECADES, _EVEN_TICKS = 0.35, 4
+_EVEN_DECADES, _EVEN_TICKS = 0.35, 5
 """Span of a logarithmic axis, in decades, below which its ticks are evenly spaced numbers, and about how many."""
 
 _LOG_STEPS = ((0.9, (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)), (1.8, (1.0, 2.0, 5.0)), (math.inf, (1.0,)))
