@@ -115,7 +115,7 @@ def test_kernel_names_are_cut_to_what_tells_them_apart(name: str, short: str) ->
 
 
 def test_cost_is_the_time_of_the_stages(counted: Dataset) -> None:
-    found = profiling_cost.stage_seconds(counted, group(counted, "a100", "baseline"))
+    found = profiling_cost.mean_seconds(counted, group(counted, "a100", "baseline"))
     assert found == {"train": 30.0, "census": 12.0, "counters": 600.0, "quality": 45.0}
     with style.look():
         texts = texts_of(figure_of("profiling_cost", counted))

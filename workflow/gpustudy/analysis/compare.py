@@ -5,13 +5,19 @@ from __future__ import annotations
 import pandas as pd
 
 from gpustudy.analysis.dataset import BASELINE, Dataset, Group
-from gpustudy.analysis.statistics import Estimate, median, speedup
+from gpustudy.analysis.statistics import Estimate, median, speedup, summarise_steps
 
 
 def baseline_of(dataset: Dataset, gpu: str) -> Group:
     """Return the group of ``gpu`` that speed-ups are taken over; without cells where the study has none."""
     found = [group for group in dataset.groups(gpu) if group.config == BASELINE]
     return found[0] if found else Group(gpu, BASELINE, ())
+
+
+def step_time_of(dataset: Dataset, group: Group) -> Estimate | None:
+    """Return the measured time of a step of ``group`` in seconds; None where none was measured."""
+    times = dataset.step_times(group)
+    return summarise_steps(times) if times else None
 
 
 def speedup_of(dataset: Dataset, group: Group) -> Estimate | None:

@@ -108,10 +108,3 @@ def start_at_zero(axes: Axes) -> None:
     """Let the axis begin at 0, so that lengths compare as the values do."""
     largest = float(axes.dataLim.x1)
     axes.set_xlim(0, largest * _HEADROOM if largest > 0 else 1)
-
-
-def fit(axes: Axes, values: Sequence[float]) -> None:
-    """Let the axis span ``values`` with a margin at each side."""
-    low, high = min(values), max(values)
-    margin = 0.08 * (high - low)
-    axes.set_xlim(low - margin, high + margin)

@@ -156,9 +156,9 @@ FIGURES = {
         "Hierarchical roofline",
         "Floating-point operations per second against operations per byte moved in L1, L2 and DRAM, for each kind of "
         "kernel: three marks side by side, from totals of a step. Lines are the device's peak rates at its boost clock "
-        "as its maker's documents state them (study/peaks.yaml); what no document states has no line, but for the DRAM "
-        "bandwidth, which then follows from the counters. Counters are taken at the base clock unless clock control is "
-        "off, so that marks stay somewhat below what the device can reach.",
+        "(TF32 and FP16: tensor cores, dense) as its maker's documents state them (study/peaks.yaml); what no document "
+        "states has no line, but for the DRAM bandwidth, which then follows from the counters. Counters are taken at "
+        "the base clock unless clock control is off, so that marks stay somewhat below what the device can reach.",
         BOUNDS,
         ("counters",),
     ),

@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gpustudy.analysis import marks, panels, style
+from gpustudy.analysis.compare import step_time_of
 from gpustudy.analysis.families import FAMILIES
 from gpustudy.analysis.floor import MODELLED, Floor, floor_of, why_no_floor
-from gpustudy.analysis.statistics import Estimate, summarise_steps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from gpustudy.analysis.dataset import Dataset, Group
+    from gpustudy.analysis.dataset import Dataset
+    from gpustudy.analysis.statistics import Estimate
 
 PHASES = ("forward", "backward", "optimiser", "rest")
 
@@ -42,7 +43,7 @@ def draw(dataset: Dataset) -> Figure:
     )
     for panel in parts:
         rows = [
-            (y, floors[group.gpu, group.config], measured(dataset, group))
+            (y, floors[group.gpu, group.config], step_time_of(dataset, group))
             for y, group in panel.rows()
             if (group.gpu, group.config) in floors
         ]
@@ -71,12 +72,6 @@ def phases_of(floor: Floor) -> dict[str, float]:
 def families_of(floor: Floor) -> dict[str, float]:
     """Return the floor of each family in seconds."""
     return {name: sum(part.seconds for part in floor.parts if part.family == name) for name in FAMILIES}
-
-
-def measured(dataset: Dataset, group: Group) -> Estimate | None:
-    """Return the measured time of a step in seconds; None where none was."""
-    times = dataset.step_times(group)
-    return summarise_steps(times) if times else None
 
 
 def _bar(axes: Axes, y: float, parts: Mapping[str, float], scale: float, step: Estimate | None) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpustudy.analysis import marks, panels, quantities, style
+from gpustudy.analysis.tabulate.cost import STAGES, stage_seconds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from gpustudy.analysis.dataset import Dataset, Group
-
-STAGES = ("train", "census", "counters", "quality")
 
 _MINUTE_S = 60.0
 
@@ -19,11 +18,11 @@ _MINUTE_S = 60.0
 def draw(dataset: Dataset) -> Figure:
     """Return the figure ``profiling_cost``."""
     figure, parts = panels.gpu_panels(
-        dataset, "train", lambda group: bool(stage_seconds(dataset, group)), legend_in=style.ROW_IN * 2
+        dataset, "train", lambda group: bool(mean_seconds(dataset, group)), legend_in=style.ROW_IN * 2
     )
     for panel in parts:
         (axes,) = panel.axes
-        seconds = {y: own for y, group in panel.rows() if (own := stage_seconds(dataset, group))}
+        seconds = {y: own for y, group in panel.rows() if (own := mean_seconds(dataset, group))}
         divisor, unit = (
             (_MINUTE_S, "min") if max(sum(own.values()) for own in seconds.values()) >= 2 * _MINUTE_S else (1.0, "s")
         )
@@ -38,12 +37,9 @@ def draw(dataset: Dataset) -> Figure:
     return figure
 
 
-def stage_seconds(dataset: Dataset, group: Group) -> dict[str, float]:
+def mean_seconds(dataset: Dataset, group: Group) -> dict[str, float]:
     """Return the wall time of each stage in seconds, a mean over its repeats."""
-    found: dict[str, list[float]] = {}
-    for stage, seconds in dataset.cell_rows.by_stage(group, "stage_s", quantities.TOTAL):
-        found.setdefault(stage, []).append(seconds)
-    return {stage: sum(values) / len(values) for stage, values in found.items()}
+    return {stage: sum(values) / len(values) for stage, values in stage_seconds(dataset, group).items()}
 
 
 def _seen(dataset: Dataset, group: Group) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpustudy.analysis.compare import step_time_of
 from gpustudy.analysis.families import by_family
-from gpustudy.analysis.figures.floor import measured
 from gpustudy.analysis.floor import Floor, FloorPart, floor_of
 from gpustudy.analysis.overview import measured_first
 from gpustudy.analysis.style import duration
@@ -47,7 +47,7 @@ def content(dataset: Dataset) -> Content:
 
 def _step_row(dataset: Dataset, group: Group, floor: Floor) -> tuple[Value, ...]:
     """Return the row of a whole step, whose time is that of training without a profiler."""
-    step = measured(dataset, group)
+    step = step_time_of(dataset, group)
     whole = FloorPart(
         "step",
         "all",
