@@ -31,7 +31,7 @@ def wait_for(condition, limit_s: float = WAIT_S) -> bool:
     return False
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"])
 def test_a_stage_ends_and_is_undone_when_its_launcher_is_ended(number, tmp_path, repository):
     pid_file, undone = tmp_path / "pid", tmp_path / "undone"
     program = PROGRAM.format(pid=str(pid_file), undone=str(undone))

@@ -66,5 +66,12 @@ def wait_for(condition: Callable[[], object], limit_s: float = WAIT_S) -> bool:
 
 def processes_with(text: str) -> list[int]:
     """Return the numbers of the processes on whose command line ``text`` stands."""
-    listing = subprocess.run(["ps", "-ww", "-eo", "pid=,args="], capture_output=True, text=True, check=True).stdout
-    return [int(line.split()[0]) for line in listing.splitlines() if text in line]
+    folders = (path for path in Path("/proc").iterdir() if path.name.isdigit())
+    return [int(folder.name) for folder in folders if text in _command_line(folder)]
+
+
+def _command_line(folder: Path) -> str:
+    try:
+        return (folder / "cmdline").read_text(errors="replace").replace("\0", " ")
+    except OSError:  # it has ended meanwhile
+        return ""

@@ -90,7 +90,7 @@ def test_a_container_writes_its_cell_alone_and_its_exit_code_passes(image, tmp_p
     assert inside(image, tmp_path, "sh", "-c", "exit 7") == 7
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"])
 def test_a_stage_ends_with_its_launcher_and_leaves_no_result(number, place, tmp_path):
     with training(place, tmp_path / "log") as (launcher, folder):
         assert processes_with(folder.name)

@@ -78,7 +78,7 @@ def test_a_stage_runs_in_the_image_and_says_so(place, daemon):
     assert containers(daemon) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"])
 def test_the_container_ends_with_its_launcher(number, place, daemon, tmp_path):
     with training(place, tmp_path / "log", **daemon) as (launcher, folder):
         assert containers(daemon)
