@@ -14,7 +14,7 @@ from gpustudy.analysis.dataset import Dataset, Group
 from gpustudy.analysis.draw import figure_of
 from gpustudy.analysis.figures import class_share, instruction_mix, priority, profiling_cost, roofline, stalls
 from gpustudy.analysis.figures.step_timeline import BINS, runs, stretches
-from gpustudy.analysis.floor import device_peaks, dram_ceiling
+from gpustudy.analysis.floor import device_peaks, dram_ceiling, floor_of
 from gpustudy.study.states import survey
 from tests.analysis.test_figures import panel, texts_of
 from tests.support.crafted_study import Truth, craft_study, crafted_effective
@@ -169,3 +169,14 @@ def test_memory_bandwidth_that_nobody_cites_comes_from_the_counters(tmp_path: Pa
     assert memory is not None
     assert memory.rate == pytest.approx(1e12, rel=0.05)
     assert not memory.is_cited
+
+
+def test_a_device_that_is_not_known_has_no_ceilings_whatever_the_study_says(tmp_path: Path) -> None:
+    truth = Truth(provenance={"h100": {"device_name": "NVIDIA H100 PCIe"}}, absent={"v100", "a100", "cpu"}, repeats=1)
+    effective = crafted_effective(tmp_path / "results", configs=("baseline",))
+    dataset = Dataset(survey(craft_study(effective, truth)))
+    assert device_peaks(dataset, "h100") is None
+    assert floor_of(dataset, group(dataset, "h100", "baseline")) is None
+    assert roofline.ceilings_of(dataset, "h100").flops == {}
+    with style.look():
+        assert "h100 baseline" in texts_of(figure_of("roofline", dataset))

@@ -90,15 +90,19 @@ class Ceiling:
 
 
 def device_peaks(dataset: Dataset, gpu: str) -> Peaks | None:
-    """Return the peak rates of a gpu by the name its device gave, else by the study's description; None if unknown."""
+    """Return the peak rates of a gpu: of the device that its cells ran on, else as the study describes it.
+
+    None for a device that is not known: the study's description then says nothing of what was measured.
+    """
     known = dataset.survey.study.gpus.get(gpu)
     if known is None:
         return None
     memory = None if known.memory_gib is None else known.memory_gib * _GIB
     for cell, _, manifest in dataset.manifests:
         name = (manifest.get("provenance") or {}).get("device_name")
-        if cell.gpu == gpu and name and (found := peaks_of(known.architecture, str(name), None)):
-            return found
+        if cell.gpu == gpu and name:
+            own = peaks_of(known.architecture, str(name))
+            return own or peaks_of(known.architecture, str(name), memory)
     return peaks_of(known.architecture, known.device_name, memory)
 
 
