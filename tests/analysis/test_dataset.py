@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpustudy.analysis.compare import conversions_of, largest_class, speedup_of
 from gpustudy.analysis.dataset import Dataset, Group
+from gpustudy.analysis.groups import conversions_of, largest_class, speedup_of
 from gpustudy.base.digests import file_sha256
 from gpustudy.base.errors import UserError
 from tests.analysis.crafted import CLASS_NS, GIB, Crafted

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpustudy.analysis import quantities
-from gpustudy.analysis.compare import baseline_of
+from gpustudy.analysis.groups import baseline_of
 
 if TYPE_CHECKING:
     from gpustudy.analysis.dataset import Dataset, Group

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from gpustudy.analysis import bounds, quantities
-from gpustudy.analysis.compare import baseline_of
+from gpustudy.analysis.groups import baseline_of
 from gpustudy.study.peaks import peaks_of
 
 if TYPE_CHECKING:

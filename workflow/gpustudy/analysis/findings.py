@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from gpustudy.analysis.claims import NOT_MEASURED, VERDICTS, judge_all
-from gpustudy.analysis.compare import baseline_of, conversions_of, largest_class, speedup_of
 from gpustudy.analysis.dataset import BASELINE
+from gpustudy.analysis.groups import baseline_of, conversions_of, largest_class, speedup_of
 from gpustudy.analysis.overview import measured_first
 from gpustudy.analysis.statistics import AMBIGUOUS, FASTER, NOISE_FLOOR, SAME, Estimate, summarise_steps, verdict
 from gpustudy.analysis.style import amount_of_bytes, count, duration

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpustudy.analysis.compare import largest_class, speedup_of
 from gpustudy.analysis.dataset import BASELINE, CRAFTED
+from gpustudy.analysis.groups import largest_class, speedup_of
 from gpustudy.analysis.statistics import Estimate, summarise_steps, verdict
 from gpustudy.analysis.style import duration
 from gpustudy.analysis.tables import SHORT_SUM

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from gpustudy.analysis.cellrows import CellValue
-from gpustudy.analysis.compare import baseline_of
+from gpustudy.analysis.groups import baseline_of
 from gpustudy.analysis.statistics import Estimate, mean_over_repeats, positive_mean_over_repeats, ratio_over_repeats
 
 if TYPE_CHECKING:

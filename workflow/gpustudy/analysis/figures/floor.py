@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gpustudy.analysis import marks, panels, style
-from gpustudy.analysis.compare import step_time_of
 from gpustudy.analysis.families import FAMILIES
 from gpustudy.analysis.floor import MODELLED, Floor, floor_of, why_no_floor
+from gpustudy.analysis.groups import step_time_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

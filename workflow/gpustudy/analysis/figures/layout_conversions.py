@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from gpustudy.analysis import marks, panels, style
-from gpustudy.analysis.compare import conversions_of
+from gpustudy.analysis.groups import conversions_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpustudy.analysis import marks, panels, style
-from gpustudy.analysis.compare import baseline_of, speedup_of
 from gpustudy.analysis.dataset import BASELINE
+from gpustudy.analysis.groups import baseline_of, speedup_of
 from gpustudy.analysis.statistics import NOISE_FLOOR, verdict
 
 if TYPE_CHECKING:

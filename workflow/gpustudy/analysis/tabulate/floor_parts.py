@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpustudy.analysis.compare import step_time_of
 from gpustudy.analysis.families import by_family
 from gpustudy.analysis.floor import Floor, FloorPart, floor_of
+from gpustudy.analysis.groups import step_time_of
 from gpustudy.analysis.overview import measured_first
 from gpustudy.analysis.style import duration
 from gpustudy.analysis.style import number as digits

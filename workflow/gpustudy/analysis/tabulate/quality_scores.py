@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpustudy.analysis.compare import baseline_of
 from gpustudy.analysis.dataset import BASELINE
+from gpustudy.analysis.groups import baseline_of
 from gpustudy.analysis.overview import measured_first
 from gpustudy.analysis.quantities import value, values_by_repeat
 from gpustudy.analysis.statistics import mean_over_repeats

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpustudy.analysis.compare import conversions_of, largest_class, speedup_of
 from gpustudy.analysis.dataset import BASELINE
+from gpustudy.analysis.groups import conversions_of, largest_class, speedup_of
 from gpustudy.analysis.overview import measured_first
 from gpustudy.analysis.statistics import mean_over_repeats, summarise_steps, verdict
 from gpustudy.analysis.style import amount_of_bytes, count, duration
