@@ -85,7 +85,7 @@ def test_stalls_are_ordered_and_keep_a_column_for_what_is_missing(counted: Datas
     assert per_issue.index[0] == "long scoreboard"
     assert per_issue.loc["selected", "baseline"] == pytest.approx(1.0)
     assert per_issue.index[-1] == cycles.index[-1] == stalls.OTHERS
-    assert per_issue["opt2\nmissing (foreign)"].isna().all()
+    assert per_issue["opt2\nmissing\n(foreign)"].isna().all()
     ratio = cycles.loc["long scoreboard", "baseline"] / cycles.loc["selected", "baseline"]
     assert ratio == pytest.approx(per_issue.loc["long scoreboard", "baseline"])
 

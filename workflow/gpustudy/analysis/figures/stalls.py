@@ -21,7 +21,7 @@ _MOST_REASONS = 10
 """Rows of a table; the other reasons are added up."""
 
 _ROW_IN = 0.15
-_EXTRA_IN = 0.75
+_EXTRA_IN = 0.85
 """Heights of a row, and of a table's title, ticks and room around it, in inches."""
 
 
@@ -112,6 +112,6 @@ def _shades(axes: Axes, table: pd.DataFrame, title: str) -> None:
 
 
 def _name(group: Group) -> str:
-    """Return the name of a column; what must be known of it, or why it is empty, on a line of its own."""
+    """Return the name of a column, and below it, word by word, what must be known of it or why it is empty."""
     word = group.word("counters")
-    return f"{group.config}\n{word}" if word else group.label.replace(" (", "\n(", 1)
+    return f"{group.config} {word}".replace(" ", "\n") if word else group.label.replace(" ", "\n")
