@@ -90,6 +90,18 @@ def test_every_product_is_there_and_the_report_is_small_and_whole(ran):
     assert f"Report: {ran.root}/results/report.html" in (ran.root / "first.log").read_text()
 
 
+def test_cells_of_a_cpu_leave_claims_about_gpus_open_and_times_come_from_records(ran):
+    evidence = json.loads((ran.root / "results/claims.json").read_text())
+    assert evidence["crafted"] is False
+    assert evidence["verdicts"]["SUPPORTED"] == evidence["verdicts"]["CONTRADICTED"] == []
+    assert len(evidence["verdicts"]["NOT MEASURED"]) == 38
+    assert evidence["verdicts"]["AMBIGUOUS"] == ["S05"]  # of any device: timesteps and steps of the sampler
+    appendix = (ran.root / "results/appendix.md").read_text()
+    assert "CRAFTED" not in appendix
+    assert "| set-up | prepare_data (1 job) | " in appendix
+    assert "| execution | train on cpu, " in appendix
+
+
 def test_a_person_can_follow_the_progress_of_a_training_run(ran):
     assert "cpu/baseline/r1 train: iteration 1/" in (ran.root / "first.log").read_text()
 
