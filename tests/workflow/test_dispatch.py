@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -137,7 +138,23 @@ def test_the_homes_profile_of_a_sites_name_is_refused_where_this_repositorys_is_
     (home / "config.yaml").write_text("executor: local\ncores: 1\n")
     (checkout.root / "expanse").unlink()
     found = refused(checkout, "-n", "--profile", "expanse", HOME=str(tmp_path / "home"))
-    assert "profile 'expanse' chose site 'local', not 'expanse': another profile of that name was read" in found
+    assert "profile 'expanse' was read from elsewhere, not from this checkout: run from" in found
+
+
+def test_the_homes_profile_is_refused_when_snakemake_is_called_in_a_folder_below(checkout, tmp_path):
+    home = tmp_path / "home/.config/snakemake/expanse"
+    home.mkdir(parents=True)
+    (home / "config.yaml").write_text("executor: slurm\njobs: 99\nconfig:\n  - site=expanse\n")
+    below = replace(checkout, root=checkout.root / "envs")
+    arguments = ("-s", "../Snakefile", "-d", "..", "--profile", "expanse")
+    environment = {
+        "HOME": str(tmp_path / "home"),
+        "PYTHONPATH": str(checkout.root / "workflow"),
+        "PWD": str(below.root),
+    }
+    assert "was read from elsewhere" in refused(below, "-n", *arguments, **environment)
+    named = below.snakemake("-n", "-q", "rules", *arguments[:-1], str(home), **environment)
+    assert planned(named.stdout)["run_train"] == 21
 
 
 def submissions(checkout: Checkout, site: str, *arguments: str, retries: int = 0) -> list[list[str]]:

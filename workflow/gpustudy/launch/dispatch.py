@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,8 @@ from gpustudy.study.cells import Cell
 from gpustudy.study.load import DEFAULT_SITE, ROOT, Effective, read_yaml
 from gpustudy.study.states import Survey
 
-WRAPPERS = ROOT / "workflow/profiles/bin"
+_PROFILES = ROOT / "workflow/profiles"
+WRAPPERS = _PROFILES / "bin"
 """Wrappers of Slurm's programs that mend what Snakemake's plugin takes wrongly."""
 
 
@@ -34,25 +36,50 @@ class Call:
         profiles: the profiles as they were named, without those of Snakemake's environment variable.
         limits: upper limits by resource.
         targets: what is to be made; empty for everything.
+        start: the folder in which Snakemake was called, from which it looks for profiles.
     """
 
     executor: str
     profiles: tuple[str, ...] = ()
     limits: Mapping[str, int] = field(default_factory=dict)
     targets: tuple[str, ...] = ()
+    start: Path = ROOT
 
 
 def read_call(arguments: Sequence[str]) -> Call | None:
     """Return what ``arguments`` of Snakemake's command line ask for; None where this is no such command line."""
+    start = Path.cwd()
+    parsed = _parsed(arguments, start)
+    if parsed is not None and parsed.directory is not None:
+        start = _called_in(Path(parsed.directory))
+        parsed = _parsed(arguments, start)
+    if parsed is None:
+        return None
+    limits = {name: resource.value for name, resource in parsed.resources.items() if isinstance(resource.value, int)}
+    targets = tuple(map(str, parsed.targets or ()))
+    return Call(parsed.executor or "local", tuple(parsed.profile or ()), limits, targets, start)
+
+
+def _parsed(arguments: Sequence[str], start: Path) -> Namespace | None:
+    """Return what Snakemake's own parser makes of ``arguments`` given in the folder ``start``."""
     from snakemake.cli import parse_args
 
     try:
-        with contextlib.redirect_stderr(io.StringIO()):
-            _, parsed = parse_args(list(arguments))
+        with contextlib.redirect_stderr(io.StringIO()), contextlib.chdir(start):
+            parsed: Namespace = parse_args(list(arguments))[1]
     except SystemExit:
         return None
-    limits = {name: resource.value for name, resource in parsed.resources.items() if isinstance(resource.value, int)}
-    return Call(parsed.executor or "local", tuple(parsed.profile or ()), limits, tuple(map(str, parsed.targets or ())))
+    return parsed
+
+
+def _called_in(directory: Path) -> Path:
+    """Return the folder in which Snakemake was called with ``--directory``, to which it has gone since.
+
+    The shell's PWD tells, where it leads to the present folder; else that one is taken.
+    """
+    here = Path.cwd()
+    said = Path(os.environ.get("PWD", here))
+    return said if said.is_dir() and (said / directory).resolve() == here.resolve() else here
 
 
 def site_of_profile(profile: str, named: str | None = None) -> str:
@@ -87,8 +114,17 @@ def check_call(effective: Effective, call: Call) -> None:
     site = effective.site
     for profile in call.profiles:
         name = Path(profile).name
+        is_own = (call.start / profile).resolve() == (_PROFILES / name).resolve()
+        if name == profile and (_PROFILES / name).is_dir() and not is_own:
+            raise UserError(
+                f"profile '{profile}' was read from elsewhere, not from this checkout: run from {ROOT}, or name the "
+                f"other one by its folder."
+            )
         if name in effective.study.sites and name != site:
-            raise UserError(_why_another_site(profile, name, site))
+            raise UserError(
+                f"profile '{profile}' is for site '{name}', this call chose site '{site}': --config on the command "
+                f"line replaces the profile's own, so add site={name} to it, or use --configfile for the values."
+            )
     wanted = effective.study.sites[site].executor
     if wanted == call.executor:
         return
@@ -102,20 +138,6 @@ def check_call(effective: Effective, call: Call) -> None:
     raise UserError(
         f"site '{site}' runs with executor '{wanted}', this call has executor '{call.executor}': {hint}; to look at "
         f"the study from there, 'gpustudy plan --site {site}'."
-    )
-
-
-def _why_another_site(profile: str, name: str, site: str) -> str:
-    """Return the sentence on a profile that is named like one site and chose another."""
-    own = (ROOT / "workflow/profiles" / name / "config.yaml").resolve()
-    if (Path(profile) / "config.yaml").resolve() == own:
-        return (
-            f"profile '{profile}' is for site '{name}', this call chose site '{site}': --config on the command line "
-            f"replaces the profile's own, so add site={name} to it, or put the values into a file for --configfile."
-        )
-    return (
-        f"profile '{profile}' chose site '{site}', not '{name}': another profile of that name was read than the one of "
-        f"this checkout; run from {ROOT}."
     )
 
 
