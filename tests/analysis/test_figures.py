@@ -84,12 +84,12 @@ COUNTED = [name for name, product in FIGURES.items() if product.stages[0] == "co
 """Figures of hardware counters."""
 
 
-@pytest.mark.parametrize("survey", [*SURVEYS, "full", "counted"])
+@pytest.mark.parametrize("survey", [*SURVEYS, "full", "counted", "every_config"])
 @pytest.mark.parametrize("name", FIGURES)
 def test_no_text_is_clipped_or_covered(
-    name: str, survey: str, full: Dataset, counted: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, survey: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dataset = SURVEYS[survey](tmp_path) if survey in SURVEYS else full if survey == "full" else counted
+    dataset: Dataset = SURVEYS[survey](tmp_path) if survey in SURVEYS else request.getfixturevalue(survey)
     with style.look():
         figure = figure_of(name, dataset)
         boxes = boxes_of(figure, monkeypatch)

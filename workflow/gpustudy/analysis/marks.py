@@ -108,3 +108,11 @@ def start_at_zero(axes: Axes) -> None:
     """Let the axis begin at 0, so that lengths compare as the values do."""
     largest = float(axes.dataLim.x1)
     axes.set_xlim(0, largest * _HEADROOM if largest > 0 else 1)
+
+
+def span_at_least(axes: Axes, share: float) -> None:
+    """Let the axis span at least ``share`` of its largest value: noise in the last digits must not fill it."""
+    low, high = axes.get_xlim()
+    missing = share * max(abs(low), abs(high)) - (high - low)
+    if missing > 0:
+        axes.set_xlim(low - missing / 2, high + missing / 2)

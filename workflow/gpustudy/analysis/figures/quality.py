@@ -27,6 +27,9 @@ _SPREAD = 0.4
 _MOST_INTERVALS = 2
 """Intervals between the ticks of an axis an inch wide: three numbers side by side are all that fits."""
 
+_LEAST_SPAN = 0.05
+"""Least span of an axis, as a share of the values on it: a difference of a hundredth should look like one."""
+
 _LEGEND_BELOW_IN = 0.48
 """Distance of a legend below its axis, in inches: ticks and a title of two lines lie between."""
 
@@ -102,6 +105,8 @@ def _column(
             elif not own.empty:
                 marker, colour = style.MARKERS[place % len(style.MARKERS)], style.COLOURS[place % len(style.COLOURS)]
                 marks.interval(axes, at, estimate(own), marker, colour, _MARK_POINTS)
+    marks.span_at_least(axes, _LEAST_SPAN)
+    axes.ticklabel_format(axis="x", style="plain", useOffset=False)
 
 
 def estimate(rows: pd.DataFrame) -> Estimate:
