@@ -34,7 +34,7 @@ def refused(checkout: Checkout, *arguments: str, **environment: str) -> str:
     done = checkout.snakemake(*arguments, check=False, **environment)
     assert done.returncode == 2, done.stdout
     assert "Traceback" not in done.stdout
-    assert "sbatch" not in done.stdout
+    assert "sbatch call" not in done.stdout
     return next(line for line in done.stdout.splitlines() if line.startswith("error: "))
 
 
@@ -82,6 +82,14 @@ def test_a_run_without_an_account_is_refused_and_a_plan_needs_none(checkout):
     assert planned(checkout.snakemake("-n", "-q", "rules", "--profile", "expanse").stdout)["run_train"] == 21
     assert "none is set: export GPUSTUDY_ACCOUNT=NAME" in refused(checkout, "--profile", "expanse")
     assert "is no account of anybody" in refused(checkout, "--profile", "expanse", GPUSTUDY_ACCOUNT="CHANGEME")
+
+
+def test_a_run_where_there_is_no_slurm_is_refused(checkout, tmp_path):
+    (tmp_path / "bin").mkdir()
+    for program in ("bash", "env", "which"):
+        (tmp_path / "bin" / program).symlink_to(f"/usr/bin/{program}")
+    found = refused(checkout, "--profile", "expanse", GPUSTUDY_ACCOUNT="abc123", PATH=str(tmp_path / "bin"))
+    assert "there is none on PATH: run on a login node of the site" in found
 
 
 def test_a_limit_below_what_a_cell_needs_is_refused_and_not_cut(checkout):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shutil
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -160,7 +161,18 @@ def check_run(effective: Effective, requests: Requests, seen: Survey, call: Call
         return
     if requests.is_slurm:
         require_account(effective.study, effective.site)
+        _require_sbatch(effective.site)
     require_buildable(effective, {cell.gpu for cell, _ in waiting})
+
+
+def _require_sbatch(site: str) -> None:
+    """Refuse a run that would submit where there is no Slurm, such as a laptop."""
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    if shutil.which("sbatch", path=os.pathsep.join(name for name in folders if Path(name) != WRAPPERS)) is None:
+        raise UserError(
+            f"site {site} submits with sbatch, and there is none on PATH: run on a login node of the site, with its "
+            f"Slurm module loaded, or look at the study from here with 'gpustudy plan --site {site}'."
+        )
 
 
 def _pending(seen: Survey, targets: Sequence[str]) -> Iterable[tuple[Cell, list[str]]]:
