@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.places import cannot_be_had
 from tests.support.slurm import Slurm
 
 
@@ -25,7 +27,10 @@ def slurm() -> Iterator[Slurm]:
     folder.chmod(0o755)
     cluster = Slurm(folder)
     try:
-        cluster.up()
+        try:
+            cluster.up()
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            cannot_be_had("Slurm of one's own", str(error))
         yield cluster
     finally:
         cluster.down()

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from gpustudy.base.digests import file_sha256
 from tests.support.checkout import REPOSITORY, Checkout
+from tests.support.places import cannot_be_had
 
 CACHE = Path(os.environ.get("GPUSTUDY_TEST_CACHE", Path.home() / ".cache" / "gpustudy-tests"))
 RECIPE = "containers/debian.Dockerfile"
@@ -105,7 +106,8 @@ def _alone(name: str) -> Iterator[None]:
 
 def _run(*command: str) -> None:
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=STEP_TIMEOUT_S)
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-4000:]}"
+    if done.returncode:
+        cannot_be_had(f"base for a test image ({' '.join(command[:2])} ...)", done.stdout[-4000:])
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import pytest
 from tests.sites.images import APPTAINER
 from tests.sites.stages import CELL, OVERLAY, WAIT_S, make_place, run_stage, training, wait_for
 from tests.support.checkout import REPOSITORY, Checkout
+from tests.support.places import cannot_be_had
 
 pytestmark = pytest.mark.sites
 
@@ -35,7 +36,7 @@ def daemon(tmp_path_factory) -> Iterator[dict[str, str]]:
         ["bash", scripts / "docker_up.sh"], env=environment, capture_output=True, text=True, timeout=START_S
     )
     if up.returncode:
-        pytest.skip(f"no Docker daemon: {up.stderr.strip().splitlines()[-1]}")
+        cannot_be_had("Docker daemon", up.stderr)
     (folder / "bin").mkdir()
     (folder / "bin" / "docker").symlink_to(DOCKER)
     try:
