@@ -8,7 +8,7 @@ from typing import NoReturn
 import pytest
 
 REQUIRED = "GPUSTUDY_REQUIRE_SITES"
-"""Environment variable with which a component that does not come up fails its tests; for whoever changes its scripts."""
+"""Environment variable with which a component that does not come up fails its tests: set it to change its scripts."""
 
 
 def cannot_be_had(component: str, said: str) -> NoReturn:
