@@ -189,6 +189,7 @@ def test_the_stage_writes_every_quantity_and_the_pictures(tmp_path: Path) -> Non
         ("histogram_distance", "label_2"),
         ("mask_fidelity", "foreground"),
         ("mask_fidelity_real", "foreground"),
+        ("stage_s", "total"),
     }
     assert all(np.isfinite(row["value"]) for row in cells.values())
     assert cells["ms_ssim_generated", "pairs"]["n"] == 6
