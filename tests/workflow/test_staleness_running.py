@@ -61,6 +61,19 @@ def test_foreign_cells_are_imported_during_a_run_and_own_cells_are_not(sites):
     assert jobs_of(here)[0] == cells()
 
 
+def test_results_are_neither_set_aside_nor_accepted_under_a_run(tmp_path):
+    checkout = make_checkout(tmp_path / "checkout")
+    craft_results(checkout, ("cpu",), products=False)
+    words = (["retry", "cpu/baseline/r1"], ["accept", "cpu", "--reason", "a comment"], ["accept", "cpu", "--withdraw"])
+    with a_run_under_way(checkout):
+        for verb in words:
+            refused = checkout.gpustudy(*verb, check=False)
+            assert refused.returncode == 2, refused.stdout
+            assert "is running in this folder: wait until it ends" in refused.stdout
+    assert not (checkout.root / "results/.aside").exists()
+    assert checkout.gpustudy("retry", "cpu/baseline/r1").returncode == 0
+
+
 def test_a_killed_import_leaves_whole_folders_and_a_second_one_brings_the_rest(sites):
     here, there = sites
     command = [sys.executable, "-m", "gpustudy", "archive", "import", str(there / "a100.zip")]

@@ -28,10 +28,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Record it and say what was accepted in spite of what."""
+    from gpustudy.launch.run_lock import hold_run_lock
     from gpustudy.study.accept import accept, parse_cells, withdraw
     from gpustudy.study.cells import Keys
 
     effective = effective_of(arguments)
+    hold_run_lock()
     cells = parse_cells(arguments.cells, effective, Keys(effective))
     made = withdraw(effective, cells) if arguments.withdraw else accept(effective, cells, arguments.reason)
     if arguments.json:

@@ -21,10 +21,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Move the results aside and say what moved."""
+    from gpustudy.launch.run_lock import hold_run_lock
     from gpustudy.study.aside import set_aside
     from gpustudy.study.workplan import Workplan, parse_cell
 
-    plan = Workplan(effective_of(arguments))
+    effective = effective_of(arguments)
+    hold_run_lock()
+    plan = Workplan(effective)
     cell, stage = parse_cell(arguments.cell, plan.keys)
     moved = set_aside(plan.survey, plan.keys, cell, stage)
     if arguments.json:
