@@ -6,7 +6,6 @@ that ``gpustudy gc`` keeps them.
 
 from __future__ import annotations
 
-import getpass
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timezone
@@ -16,6 +15,7 @@ from typing import Any
 from gpustudy.archive.names import HISTORY
 from gpustudy.base.atomic import write_json, write_text
 from gpustudy.base.errors import UserError
+from gpustudy.base.user import user_name
 
 ARCHIVES = "archives"
 _EVENT_KEYS = ("event", "archive", "file", "site", "who", "when", "stages", "replaced")
@@ -39,7 +39,7 @@ def event(what: str, archive: str, file: Path | str, site: str, stages: int, rep
         "archive": archive,
         "file": Path(file).name,
         "site": site,
-        "who": getpass.getuser(),
+        "who": user_name(),
         "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "stages": stages,
         "replaced": list(replaced),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpustudy.base.errors import UserError
+from gpustudy.base.user import user_name
 from gpustudy.study.acceptances import Acceptance, Acceptances, write_acceptances
 from gpustudy.study.cells import Cell, Keys, made_from
 from gpustudy.study.differences import TABLES_EDITED, Difference, differences, read_cell_file
@@ -108,7 +108,7 @@ def _record(effective: Effective, keys: Keys, cell: Cell, stage: str, reason: st
         new=new,
         differing=differing,
         reason=reason,
-        who=getpass.getuser(),
+        who=user_name(),
         when=when,
     )
 

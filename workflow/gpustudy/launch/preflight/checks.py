@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpustudy.base.errors import UserError
+from gpustudy.base.user import user_name
 from gpustudy.launch.tools import Answer, Runner, ask
 from gpustudy.study.load import Effective
 from gpustudy.study.models import Gpu, Site
@@ -73,7 +73,7 @@ class Place:
     @property
     def user(self) -> str:
         """The user's name, as Slurm's accounting knows it."""
-        return self.environment.get("USER") or getpass.getuser()
+        return self.environment.get("USER") or user_name()
 
     def ask(self, *command: str) -> Answer:
         """Return a tool's answer."""
