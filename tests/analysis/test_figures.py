@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.markers import CARETLEFT, CARETRIGHT
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
@@ -202,6 +203,29 @@ def test_one_repeat_has_a_dotted_interval(tmp_path: Path) -> None:
     assert "-" not in marks
     assert len(marks["--"]) == 4  # matplotlib's name for a dash pattern; two configs, two ends each
     assert "30.5 ms, n=1" in texts_of(figure)
+
+
+@pytest.mark.parametrize("name", ["step_time", "speedup"])
+def test_a_wide_interval_is_cut_and_does_not_fill_the_axis(name: str, tmp_path: Path) -> None:
+    crafted = Crafted(tmp_path)
+    for repeat, baseline, other in ((1, 1.0, 1.1), (2, 1.0, 10.0), (3, 2.0, 1.2)):
+        crafted.done("cpu", "baseline", repeat, [baseline])
+        crafted.done("cpu", "opt2", repeat, [other])  # three times this far apart: the interval is 0.1 to 60 s
+    with style.look():
+        figure = figure_of(name, Dataset(crafted.survey()))
+    (axes,) = (axes for axes in figure.axes if axes.get_title(loc="left") == "cpu")
+    low, high = axes.get_xlim()
+    largest = {"step_time": 10.0, "speedup": 1.1}[name]
+    assert largest < high < 2 * largest
+    marks = panel(figure, "cpu")
+    assert (high, 1.0) in marks[str(CARETRIGHT)]  # opt2 is the second row
+    if name == "speedup":
+        assert marks[str(CARETLEFT)] == [(low, 1.0)]
+
+
+def test_a_narrow_interval_has_no_arrow(full: Dataset) -> None:
+    with style.look():
+        assert {str(CARETLEFT), str(CARETRIGHT)}.isdisjoint(panel(figure_of("step_time", full), "a100"))
 
 
 def test_class_time_stacks_to_the_phase(full: Dataset) -> None:

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 _HEADROOM = 1.04
 """Length of an axis over the largest value on it."""
 
+_ARROW_POINTS = 3.4
+"""Size of the arrow where an interval is cut, in points."""
+
+REACH = 1.5
+"""How far an interval may lengthen an axis beyond the outermost value, as a factor: a wide one must not fill it."""
+
 LEGEND_COLUMNS = 4
 """Names side by side under a figure of text width."""
 
@@ -43,6 +49,23 @@ def interval(
         axes.plot([estimate.low, estimate.high], [y, y], linestyle=line, color=bar_colour, linewidth=1.1)
     if marker:
         axes.plot([estimate.value], [y], marker, color=colour, markersize=size, markeredgecolor="white", mew=0.3)
+
+
+def mark_cuts(axes: Axes, drawn: Mapping[float, Estimate]) -> None:
+    """Put an arrow at the end of the axis where an interval runs on beyond it; to call once the axis has its span.
+
+    Args:
+        axes: where the intervals are.
+        drawn: y -> estimate whose interval stands there.
+    """
+    from matplotlib.markers import CARETLEFT, CARETRIGHT  # their tips are at the point, inside the axes
+
+    first, last = axes.get_xlim()
+    for y, estimate in drawn.items():
+        if estimate.low is not None and estimate.low < first:
+            axes.plot([first], [y], marker=CARETLEFT, color=INK, markersize=_ARROW_POINTS, mew=0, clip_on=False)
+        if estimate.high is not None and estimate.high > last:
+            axes.plot([last], [y], marker=CARETRIGHT, color=INK, markersize=_ARROW_POINTS, mew=0, clip_on=False)
 
 
 def stack(axes: Axes, y: float, parts: Mapping[str, float], height: float = 0.86) -> None:
@@ -108,6 +131,20 @@ def start_at_zero(axes: Axes) -> None:
     """Let the axis begin at 0, so that lengths compare as the values do."""
     largest = float(axes.dataLim.x1)
     axes.set_xlim(0, largest * _HEADROOM if largest > 0 else 1)
+
+
+def start_at_zero_with(axes: Axes, values: Iterable[float], drawn: Mapping[float, Estimate]) -> None:
+    """Let the axis begin at 0 and reach all values; an interval lengthens it within ``REACH`` and is cut beyond.
+
+    Args:
+        axes: where everything is drawn already.
+        values: repeats and bars.
+        drawn: y -> estimate whose value and interval stand there.
+    """
+    largest = max([*values, *(estimate.value for estimate in drawn.values())])
+    ends = [estimate.high for estimate in drawn.values() if estimate.high is not None]
+    axes.set_xlim(0, max(largest, min(max(ends, default=0.0), REACH * largest)) * _HEADROOM)
+    mark_cuts(axes, drawn)
 
 
 def span_at_least(axes: Axes, share: float) -> None:

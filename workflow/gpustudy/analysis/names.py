@@ -46,7 +46,7 @@ FIGURES = {
         "Time of one optimiser step, for each GPU and config. A small circle is one repeat: the median of its "
         "measured steps, warm-up left out. The diamond is the geometric mean of the repeats, the line its 95% t "
         "interval over repeats; with a single repeat the line is dotted, a bootstrap interval over that run's steps, "
-        "and says nothing about other runs.",
+        "and says nothing about other runs. An arrow marks an interval that runs on beyond the axis.",
         TIME,
         ("train",),
     ),
@@ -55,7 +55,8 @@ FIGURES = {
         "Step time of baseline divided by that of the config, on the same GPU and paired by repeat (equal seeds): "
         "geometric mean and 95% t interval of the logarithms. Right of 1 is faster. The grey band is the noise "
         "floor. FASTER, SLOWER or SAME stand where the whole interval lies on one side of the band or inside it, "
-        "AMBIGUOUS where it crosses an edge or where fewer than two pairs exist.",
+        "AMBIGUOUS where it crosses an edge or where fewer than two pairs exist. An arrow marks an interval that runs "
+        "on beyond the axis.",
         TIME,
         ("train",),
     ),
@@ -183,7 +184,8 @@ FIGURES = {
     "peak_memory": Product(
         "Peak memory",
         "Largest memory in use during training: on a GPU, bytes allocated on the device; on the CPU, resident "
-        "memory of the process. Bars are means of the repeats, lines their 95% t intervals, circles the repeats.",
+        "memory of the process. Bars are means of the repeats, lines their 95% t intervals (an arrow: it runs on "
+        "beyond the axis), circles the repeats.",
         MEMORY,
         ("train",),
     ),

@@ -54,8 +54,9 @@ def draw(dataset: Dataset) -> Figure:
             _bar(by_phase, y, phases_of(floor), scale, step)
             _bar(by_family, y, families_of(floor), scale, step)
             marks.note(by_family, y, _ratio(floor, step, scale, unit))
+        steps = {y: step.scaled(scale) for y, _, step in rows if step is not None}
         for axes in panel.axes:
-            marks.start_at_zero(axes)
+            marks.start_at_zero_with(axes, [floor.seconds * scale for _, floor, _ in rows], steps)
             axes.set_xlabel(f"time of a step ({unit})")
     if parts:
         for axes, names in zip(parts[-1].axes, (PHASES, tuple(FAMILIES)), strict=True):

@@ -20,12 +20,17 @@ def draw(dataset: Dataset) -> Figure:
         times = {y: steps for y, group in panel.rows() if (steps := dataset.step_times(group))}
         scale, unit = style.time_unit(max(median(own) for steps in times.values() for own in steps.values()))
         (axes,) = panel.axes
+        shown: list[float] = []
+        estimates = {}
         for y, steps in times.items():
             repeats = [median(own) * scale for own in steps.values()]
             marks.points(axes, y, repeats)
-            estimate = summarise_steps({repeat: [time * scale for time in own] for repeat, own in steps.items()})
+            shown += repeats
+            estimate = estimates[y] = summarise_steps(
+                {repeat: [time * scale for time in own] for repeat, own in steps.items()}
+            )
             marks.interval(axes, y, estimate)
             marks.note(axes, y, f"{style.number(estimate.value)} {unit}, n={estimate.n}")
-        marks.start_at_zero(axes)
+        marks.start_at_zero_with(axes, shown, estimates)
         axes.set_xlabel(f"step time ({unit})")
     return figure
