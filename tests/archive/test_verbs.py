@@ -87,6 +87,24 @@ def test_diff_of_an_archive_with_itself_is_empty(reader, capsys):
     assert words(capsys, "archive", "diff", "../a.zip", "../a.zip") == []
 
 
+def test_a_history_that_is_no_utf8_text_is_told_before_anything_is_written(folder, capsys):
+    (folder / "results/history.jsonl").write_bytes(b'{"who": "J\xfcrgen"}\n')
+    for words_ in (["archive", "list"], ["archive", "export", "a.zip", *CELLS]):
+        assert main(words_) == 2
+        assert "results/history.jsonl, line 1 is no UTF-8 text: remove the line.\n" in capsys.readouterr().err
+    assert not (folder / "a.zip").exists()
+
+
+def test_an_archive_that_cannot_be_noted_is_written_and_said_to_be(folder, capsys):
+    (folder / "results/archives").write_text("in the way")
+    assert main(["archive", "export", "a.zip", *CELLS]) == 0
+    said = capsys.readouterr()
+    assert "a.zip is written, but no record of it could be kept here (results/archives: File exists)" in said.err
+    assert "a.zip: 1 cells, 8 stage folders" in said.out
+    (folder / "results/archives").unlink()
+    assert main(["archive", "verify", "a.zip"]) == 0
+
+
 def test_a_wrong_name_is_told_with_the_nearest_one(folder, capsys):
     assert main(["archive", "export", "a.zip", "--gpu", "a10"]) == 2
     assert "unknown gpu 'a10': did you mean 'a100'?" in capsys.readouterr().err

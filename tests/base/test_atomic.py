@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -22,6 +23,17 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
         raise RuntimeError
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["table.csv"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_is_told_with_the_file_that_was_to_be_written(tmp_path, number):
+    path = tmp_path / "table.csv"
+    with pytest.raises(OSError, match=r"table\.csv") as told, atomic_path(path):
+        raise OSError(number, os.strerror(number))
+    assert told.value.filename == str(path)
+    with pytest.raises(OSError, match="timed out") as told, atomic_path(path):
+        raise OSError(errno.ETIMEDOUT, "timed out")
+    assert told.value.filename is None
 
 
 def test_the_temporary_file_keeps_the_suffix_for_writers_that_go_by_it(tmp_path):

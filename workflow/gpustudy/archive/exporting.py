@@ -58,13 +58,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export wrote; ``crafted`` names the cells that nobody measured."""
+    """What an export wrote; ``crafted`` names the cells that nobody measured, ``unnoted`` is why no record was kept."""
 
     archive: str
     cells: int
     stages: int
     size: int
     crafted: tuple[str, ...] = ()
+    unnoted: str = ""
 
 
 def export_archive(
@@ -81,10 +82,12 @@ def export_archive(
         licence: SPDX name of the licence that the results are given under.
 
     Raises:
-        UserError: the file exists, nothing is there to export, or a raw file is not what its stage wrote.
+        UserError: the file exists, nothing is there to export, a raw file is not what its stage wrote, or the
+            history here cannot be read.
     """
     if file.exists():
         raise UserError(f"{file} exists: name another file, or remove it first.")
+    history = read_history(seen.results)
     sources = dict(_sources(seen, keys, cells, with_raw))
     generated = {
         name: content
@@ -106,20 +109,24 @@ def export_archive(
             writer.add_bytes(name, content)
         manifest = Manifest(writer.members, _about(seen.site, licence, with_raw) | _origin(cells))
         own = event("export", manifest.identity, file, seen.site, len(folders), [])
-        for name, content in _top_members(seen, cells, own).items():
+        for name, content in _top_members(seen, cells, [*history, own]).items():
             writer.add_bytes(name, content)
         writer.add_bytes(CRATE, crate_json(manifest.about, folders, writer.members))
         text = json.dumps(manifest.as_json(), indent=1, sort_keys=True, ensure_ascii=False)
         writer.add_bytes(MANIFEST, text.encode())
-    add_events(seen.results, [own])
-    remember_archive(seen.results, manifest.identity, file, (folder.path for folder in folders))
+    unnoted = ""
+    try:
+        add_events(seen.results, [own])
+        remember_archive(seen.results, manifest.identity, file, (folder.path for folder in folders))
+    except OSError as error:  # the archive is written and whole: results that may only be read are no hindrance
+        unnoted = f"{error.filename or seen.results}: {error.strerror or error}"
     places = {(folder.gpu, folder.config, folder.repeat) for folder in folders}
     return Exported(
-        manifest.identity, len(places), len(folders), total_bytes(manifest.members.values()), manifest.crafted
+        manifest.identity, len(places), len(folders), total_bytes(manifest.members.values()), manifest.crafted, unnoted
     )
 
 
-def _top_members(seen: Survey, cells: list[CellState], own: Mapping[str, Any]) -> dict[str, bytes]:
+def _top_members(seen: Survey, cells: list[CellState], history: list[dict[str, Any]]) -> dict[str, bytes]:
     """Return what an archive holds beside results: the config, the licence, accepted results and the history."""
     records = [stage.acceptance for state in cells for stage in state.stages if stage.acceptance]
     licence = ROOT / LICENCE
@@ -127,7 +134,7 @@ def _top_members(seen: Survey, cells: list[CellState], own: Mapping[str, Any]) -
         CONFIG: render(seen.study).encode(),
         **({LICENCE: licence.read_bytes()} if licence.is_file() else {}),
         ACCEPTED: "".join(f"{json.dumps(record.as_json(), sort_keys=True)}\n" for record in records).encode(),
-        HISTORY: history_text([*read_history(seen.results), own]).encode(),
+        HISTORY: history_text(history).encode(),
     }
 
 

@@ -47,12 +47,19 @@ def event(what: str, archive: str, file: Path | str, site: str, stages: int, rep
 
 
 def read_history(results: Path) -> list[dict[str, Any]]:
-    """Return the lines of a results folder, oldest first."""
+    """Return the lines of a results folder, oldest first.
+
+    Raises:
+        UserError: a line is none, or the file is no UTF-8 text.
+    """
     path = results / HISTORY
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return []
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}, line {line} is no UTF-8 text: remove the line.") from error
     return list(parse_history(text, str(path)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -11,6 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of writing that come without the name of the file."""
+
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
@@ -18,6 +22,9 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
     The temporary file keeps the suffix of ``path`` (some writers choose the format by it). On an error it is
     removed and ``path`` stays as it was.
+
+    Raises:
+        OSError: with ``path`` as its file where there is no room for it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=f".part{path.suffix}")
@@ -28,6 +35,10 @@ def atomic_path(path: Path) -> Iterator[Path]:
         _flush(temporary)
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
+    except OSError as error:
+        if error.filename is None and error.errno in _NO_ROOM:
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

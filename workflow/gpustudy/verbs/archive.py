@@ -105,6 +105,12 @@ def _export(arguments: argparse.Namespace) -> int:
     with_raw = arguments.with_ == "raw"
     done = export_archive(seen, keys, arguments.file, cells, with_raw=with_raw, licence=arguments.licence)
     _tell_crafted(done.crafted)
+    if done.unnoted:
+        print(
+            f"{arguments.file} is written, but no record of it could be kept here ({done.unnoted}): name it with "
+            "--keep when you call 'gpustudy gc'.",
+            file=sys.stderr,
+        )
     if arguments.json:
         print_json(done.__dict__ | {"file": arguments.file})
     else:
