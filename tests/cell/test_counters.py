@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from importlib import metadata
@@ -44,6 +45,7 @@ class StageRun:
         self.folder, self.data, self.out = folder, data, folder / "out"
         self.changes: dict[str, Any] = {"stall_timeout_s": 20}
         self.config = "baseline"
+        self.appended = b""  # to the census's trace, after its status was written
 
     def __call__(self) -> Status:
         machine = Machine("Crafted A100", "sm_80", 2**34, {name: metadata.version(name) for name in ("torch", "numpy")})
@@ -54,6 +56,8 @@ class StageRun:
         census.mkdir(exist_ok=True)
         training_trace().write(census / "trace.json.gz")
         write_status(census, Status("census", cells["census"]["key"], "done"))
+        with (census / "trace.json.gz").open("ab") as stream:
+            stream.write(self.appended)
         cell = self.folder / "cell.json"
         cell.write_text(json.dumps(cells["counters"]))
         run_stage("counters", cell, self.data, self.out, census)
@@ -75,6 +79,14 @@ def stage(tmp_path: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch, ncu: 
     monkeypatch.setattr(counters, "RETRY_WAIT_S", 0.0)
     monkeypatch.setattr(ncu_watchdog, "POLL_S", 0.05)
     return StageRun(tmp_path, prepared)
+
+
+def test_a_census_that_is_not_what_its_stage_wrote_is_refused(stage: StageRun, ncu: FakeNcu) -> None:
+    ncu.will(good_step(NAMES))
+    stage.appended = gzip.compress(b"\n")  # still a readable trace
+    with pytest.raises(UserError, match=r"trace.json.gz is missing, or is not what its stage wrote: .*gpustudy retry"):
+        stage()
+    assert not stage.out.exists()
 
 
 def test_good_run_leaves_report_log_command_and_names(stage: StageRun, ncu: FakeNcu) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gpustudy.base.errors import UserError
-from gpustudy.base.status import read_status
+from gpustudy.base.status import Status, read_status, write_status
 from gpustudy.cell.stages import run_stage
 from gpustudy.medddpm.diffusion import Diffusion
 from gpustudy.medddpm.unet import UNet3D
@@ -25,7 +25,13 @@ def weights(done_train: Path) -> UNet3D:
         for parameter in model.parameters():
             parameter.normal_(std=0.05)
     torch.save({"iteration": 3, "model": {}, "ema": model.state_dict()}, done_train / "checkpoint.pt")
+    finish(done_train)
     return model
+
+
+def finish(folder: Path) -> None:
+    """Write the status of stage train, with the sums of the files that are there."""
+    write_status(folder, Status("train", "a" * 12, "done"))
 
 
 def test_samples_are_those_of_the_averaged_weights(
@@ -80,6 +86,19 @@ def test_a_checkpoint_that_cannot_be_read_is_named(
     done_train: Path, prepared: Path, write_cell: WriteCell, tmp_path: Path
 ) -> None:
     (done_train / "checkpoint.pt").write_bytes(b"no checkpoint")
+    finish(done_train)
     with pytest.raises(UserError, match=r"checkpoint.pt cannot be read"):
+        run_stage("quality", write_cell("quality"), prepared, tmp_path / "out", done_train)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_checkpoint_with_a_flipped_bit_is_refused_though_it_can_be_read(
+    weights: UNet3D, done_train: Path, prepared: Path, write_cell: WriteCell, tmp_path: Path
+) -> None:
+    path = done_train / "checkpoint.pt"
+    content = torch.load(path, weights_only=True)
+    next(iter(content["ema"].values())).view(-1)[0] += 1
+    torch.save(content, path)
+    with pytest.raises(UserError, match=r"checkpoint\.pt is missing, or is not what its stage wrote: .*gpustudy retry"):
         run_stage("quality", write_cell("quality"), prepared, tmp_path / "out", done_train)
     assert not (tmp_path / "out").exists()

@@ -18,6 +18,7 @@ from typing import Any
 from gpustudy.base.atomic import write_json
 from gpustudy.base.errors import UserError
 from gpustudy.base.progress import Progress
+from gpustudy.cell.document import whole_file
 from gpustudy.cell.ncu_census import TRACE_FILE, Census, read_census
 from gpustudy.cell.ncu_command import (
     PLAN_FILE,
@@ -129,7 +130,7 @@ def run(job: Job) -> None:
 
     Raises:
         Outcome: counters cannot be had here, or the profiled program met a fact about the science.
-        UserError: no driver, no census, or trouble of the infrastructure.
+        UserError: no driver, no census or a damaged one, or trouble of the infrastructure.
     """
     settings = read_settings(job.cell.workload["counters"], f"{job.cell.path}: workload.counters")
     if job.cell.gpu.device != "cuda":
@@ -140,7 +141,7 @@ def run(job: Job) -> None:
     ncu = find_ncu(settings.ncu_version)
     check_driver()
     check_rights()
-    census = read_census(job.previous / TRACE_FILE)
+    census = read_census(whole_file(job.previous, TRACE_FILE))
     is_gated = not set(job.optimisations) & set(UNGATED_OPTIMISATIONS)
     plan = plan_sampling(census, settings.launches_per_stratum if is_gated else None)
     with tempfile.TemporaryDirectory(prefix="gpustudy-ncu-", ignore_cleanup_errors=True) as scratch:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gpustudy.base.canonical import key_of
-from gpustudy.base.digests import source_digest
+from gpustudy.base.digests import file_sha256, source_digest
 from gpustudy.base.errors import UserError
 from gpustudy.base.status import STATUS_FILE, Status, read_status
 from gpustudy.cell.optimisation_names import OPTIMISATIONS, incompatible_pair, lacking
@@ -233,6 +233,21 @@ def check_previous(cell: Cell, previous: Path | None) -> Path | None:
     if status.state != "done":
         raise _upstream(cell, status)
     return previous
+
+
+def whole_file(previous: Path, name: str) -> Path:
+    """Return the path of a raw file of the stage before, compared with what its status file says.
+
+    Raises:
+        UserError: the file is missing, or is not the one that its stage wrote.
+    """
+    path, recorded = previous / name, read_status(previous).files.get(name)
+    if recorded is None or not path.is_file() or file_sha256(path) != recorded["sha256"]:
+        raise UserError(
+            f"{path} is missing, or is not what its stage wrote: set the stage aside with 'gpustudy retry' and run "
+            "again, or restore the file."
+        )
+    return path
 
 
 def _upstream(cell: Cell, status: Status) -> Outcome:

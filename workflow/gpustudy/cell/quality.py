@@ -19,6 +19,7 @@ from torch import Tensor
 from gpustudy.base.atomic import atomic_path
 from gpustudy.base.errors import UserError
 from gpustudy.base.progress import Progress
+from gpustudy.cell.document import whole_file
 from gpustudy.cell.optimisations import Setup, apply_optimisations
 from gpustudy.cell.provenance import write_provenance
 from gpustudy.cell.session import first_model, open_device, open_volumes
@@ -93,11 +94,11 @@ def _average(job: Job) -> dict[str, Tensor]:
     """Return the moving average of the weights that stage ``train`` left.
 
     Raises:
-        UserError: the stage before is not ``train``, or its checkpoint cannot be read.
+        UserError: the stage before is not ``train``, or its checkpoint is not the one it wrote, or cannot be read.
     """
     if job.previous is None:
         raise UserError(f"{job.cell.label} samples trained weights: its 'previous' must be stage 'train'.")
-    path = job.previous / CHECKPOINT_FILE
+    path = whole_file(job.previous, CHECKPOINT_FILE)
     try:
         average: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)["ema"]
     except (OSError, KeyError, RuntimeError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
