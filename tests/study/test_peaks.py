@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from gpustudy.study.peaks import Peaks, all_peaks, peaks_of
+from gpustudy.base.errors import UserError
+from gpustudy.study.peaks import Peaks, all_peaks, peaks_of, read_peaks
 
 GIB = 2**30
 
@@ -65,3 +68,21 @@ def test_devices_are_found_by_their_names(architecture: str, name: str, memory: 
 )
 def test_no_rate_for_what_is_not_known(architecture: str, name: str, memory: int | None) -> None:
     assert peaks_of(architecture, name, memory) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"devices: [", "while parsing a flow node"),
+        (b"\xff", "invalid start byte"),
+        (b"", "it has no list of devices"),
+        (b"rates: []", "it has no list of devices"),
+        (b"devices: [{product: A100}]", "names: field required"),
+        (b"devices: [text]", "an entry: input should be a valid dictionary"),
+    ],
+)
+def test_a_broken_file_is_told_in_one_sentence(tmp_path: Path, content: bytes, why: str) -> None:
+    path = tmp_path / "peaks.yaml"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=rf"peaks\.yaml cannot be read as .*{why}.*: correct it, or restore it"):
+        read_peaks(path)

@@ -7,7 +7,9 @@ from functools import cache
 from pathlib import Path
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gpustudy.base.errors import UserError
 
 PEAKS_FILE = Path(__file__).with_name("peaks.yaml")
 
@@ -47,9 +49,31 @@ class Peaks(BaseModel):
 
 @cache
 def all_peaks() -> tuple[Peaks, ...]:
-    """Return the devices of ``peaks.yaml`` in its order."""
-    content = yaml.safe_load(PEAKS_FILE.read_text(encoding="utf-8"))
-    return tuple(Peaks.model_validate(entry) for entry in content["devices"])
+    """Return the devices of ``peaks.yaml`` in its order.
+
+    Raises:
+        UserError: the file cannot be read, is no YAML, or holds an entry that is no device.
+    """
+    return read_peaks(PEAKS_FILE)
+
+
+def read_peaks(path: Path) -> tuple[Peaks, ...]:
+    """Return the devices of a file such as ``peaks.yaml``; errors as of ``all_peaks``."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return tuple(Peaks.model_validate(entry) for entry in content["devices"])
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "an entry"
+        raise _broken(path, f"{where}: {first['msg'][0].lower()}{first['msg'][1:]}") from error
+    except (KeyError, TypeError) as error:
+        raise _broken(path, "it has no list of devices") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        raise _broken(path, " ".join(str(error).split())) from error
+
+
+def _broken(path: Path, why: str) -> UserError:
+    return UserError(f"{path} cannot be read as peak rates of devices ({why}): correct it, or restore it from git.")
 
 
 def peaks_of(architecture: str, device_name: str = "", memory_bytes: float | None = None) -> Peaks | None:
