@@ -48,6 +48,8 @@ MAY_IMPORT = {
         "gpustudy.base",
         "gpustudy.study",
         "gpustudy.metrics.schemas",
+        "gpustudy.metrics.catalogue",
+        "gpustudy.metrics.cells",
         "gpustudy.analysis",
         "numpy",
         "pandas",

@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from gpustudy.analysis.claim_values import DERIVED
 from gpustudy.analysis.dataset import BASELINE
 from gpustudy.analysis.quantities import SCOPES
 from gpustudy.base.errors import UserError
+from gpustudy.base.words import nearest
+from gpustudy.metrics.catalogue import load_catalogue
+from gpustudy.metrics.cells import QUANTITIES
 
 CLAIMS_FILE = Path(__file__).with_name("claims.yaml")
 
@@ -20,6 +24,12 @@ COUNTER_SCOPES = SCOPES
 
 Text = Annotated[str, Field(min_length=1)]
 Operator = Literal["at_least", "at_most", "between", "up", "down", "equals", "same"]
+
+
+@cache
+def known_quantities() -> frozenset[str]:
+    """Return every quantity that a check can name: of the counters, of the table ``cells``, and those made of them."""
+    return frozenset((*(quantity.name for quantity in load_catalogue().quantities), *QUANTITIES, *DERIVED))
 
 
 class _Section(BaseModel):
@@ -77,6 +87,15 @@ class Check(_Section):
         if self.operator == "at_least":
             return low, float("inf")
         return (float("-inf"), high) if self.operator == "at_most" else (low, high)
+
+    @field_validator("quantity")
+    @classmethod
+    def _is_known(cls, quantity: str | list[str]) -> str | list[str]:
+        known = known_quantities()
+        for name in [quantity] if isinstance(quantity, str) else quantity:
+            if name not in known:
+                raise ValueError(f"unknown quantity '{name}': {nearest(name, known)}")
+        return quantity
 
     @model_validator(mode="after")
     def _fits(self) -> Check:
@@ -197,4 +216,5 @@ def _mistake(path: Path, content: Any, error: ValidationError) -> UserError:
         location = location[2:]
     where = ".".join(str(part) for part in location)
     said = "unknown key" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
-    return UserError(f"{path}: {name}{where or 'the entry'}: {said[0].lower() + said[1:]}: correct it.")
+    advice = "" if said.endswith(("?", ".")) else ": correct it."
+    return UserError(f"{path}: {name}{where or 'the entry'}: {said[0].lower() + said[1:]}{advice}")
