@@ -20,8 +20,10 @@ from matplotlib.transforms import Bbox
 from gpustudy.analysis import style
 from gpustudy.analysis.dataset import Dataset
 from gpustudy.analysis.draw import draw_figure, figure_of
+from gpustudy.analysis.families import look_of_class
 from gpustudy.analysis.names import FIGURES
 from gpustudy.base.errors import UserError
+from gpustudy.metrics.classes import CLASSES
 from tests.analysis.crafted import CONFIGS, TF32_REASON, Crafted
 
 TOUCH_PX = 1.0
@@ -240,6 +242,23 @@ def test_class_time_stacks_to_the_phase(full: Dataset) -> None:
     row = 5 * CONFIGS.index("baseline")  # four bars and a gap
     found = [ends[row + offset] for offset in (-1.5, -0.5, 0.5, 1.5)]
     assert found == pytest.approx([400, 560, 40, 5])  # ms: forward, backward, optimiser, rest
+
+
+def test_a_class_has_the_colour_of_its_family_in_every_figure(counted: Dataset) -> None:
+    def colours(name: str) -> dict[str, tuple[float, ...]]:
+        with style.look():
+            (legend,) = figure_of(name, counted).legends
+        texts = [text.get_text() for text in legend.get_texts()]
+        return dict(zip(texts, [handle.get_facecolor() for handle in legend.legend_handles], strict=True))
+
+    classes, families, lanes = (colours(name) for name in ("class_time", "class_share", "step_timeline"))
+    assert families == lanes
+    assert classes["normalisation"] == families["normalisation"]
+    assert classes["conv_forward"] == classes["conv_dgrad"] == families["convolution"]
+
+
+def test_every_class_has_a_look_of_its_own() -> None:
+    assert len({look_of_class(name) for name in CLASSES}) == len(CLASSES)
 
 
 def test_caption_names_the_cells_used(full: Dataset, tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from gpustudy.analysis.style import COLOURS, HATCHES
+
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     "convolution": ("conv_forward", "conv_dgrad", "conv_wgrad", "conv_backward", "conv", "implicit_gemm"),
     "matrix product, attention": ("gemm", "attention"),
@@ -20,6 +22,9 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
 
 OTHER = "all other"
 
+UNNAMED = "unclassified"
+"""Class whose look one gets that no family names."""
+
 _FAMILY_OF = {name: family for family, names in FAMILIES.items() for name in names}
 
 
@@ -31,3 +36,11 @@ def family_of(kernel_class: str) -> str:
 def by_family(classes: pd.Series[str]) -> pd.Series[str]:
     """Return the family of each class of a column."""
     return classes.astype(object).map(family_of)
+
+
+def look_of_class(kernel_class: str) -> tuple[str, str]:
+    """Return colour and hatch of a class, the same in every figure: the colour of its family, a hatch of its own."""
+    family = family_of(kernel_class)
+    names = FAMILIES[family]
+    place = names.index(kernel_class if kernel_class in names else UNNAMED)
+    return COLOURS[list(FAMILIES).index(family)], HATCHES[place]

@@ -68,35 +68,46 @@ def mark_cuts(axes: Axes, drawn: Mapping[float, Estimate]) -> None:
             axes.plot([last], [y], marker=CARETRIGHT, color=INK, markersize=_ARROW_POINTS, mew=0, clip_on=False)
 
 
-def stack(axes: Axes, y: float, parts: Mapping[str, float], height: float = 0.86) -> None:
-    """Draw one bar from ``parts`` in their order; part i has colour and hatch i in every bar of the figure."""
+def look_of_place(place: int) -> tuple[str, str]:
+    """Return colour and hatch of part ``place`` of a bar."""
+    return COLOURS[place % len(COLOURS)], HATCHES[place % len(HATCHES)]
+
+
+def stack(
+    axes: Axes,
+    y: float,
+    parts: Mapping[str, float],
+    height: float = 0.86,
+    looks: Mapping[str, tuple[str, str]] | None = None,
+) -> None:
+    """Draw one bar from ``parts`` in their order; part i has colour and hatch i, or those that ``looks`` has for it."""
     left = 0.0
-    for place, value in enumerate(parts.values()):
+    for place, (name, value) in enumerate(parts.items()):
         if value:
-            colour, hatch = COLOURS[place % len(COLOURS)], HATCHES[place % len(HATCHES)]
+            colour, hatch = looks[name] if looks else look_of_place(place)
             axes.barh(y, value, height=height, left=left, facecolor=colour, hatch=hatch, edgecolor=INK, linewidth=0.25)
         left += value
 
 
-def area_handles(names: Iterable[str]) -> list[Patch]:
+def area_handles(names: Iterable[str], looks: Mapping[str, tuple[str, str]] | None = None) -> list[Patch]:
     """Return the looks of parts of stacked bars with their names, in their order."""
     from matplotlib.patches import Patch
 
-    return [
-        Patch(
-            facecolor=COLOURS[place % len(COLOURS)],
-            hatch=HATCHES[place % len(HATCHES)],
-            edgecolor=INK,
-            linewidth=0.25,
-            label=name,
-        )
-        for place, name in enumerate(names)
-    ]
+    handles = []
+    for place, name in enumerate(names):
+        colour, hatch = looks[name] if looks else look_of_place(place)
+        handles.append(Patch(facecolor=colour, hatch=hatch, edgecolor=INK, linewidth=0.25, label=name))
+    return handles
 
 
-def area_legend(figure: Figure, names: Iterable[str], columns: int = LEGEND_COLUMNS) -> None:
+def area_legend(
+    figure: Figure,
+    names: Iterable[str],
+    columns: int = LEGEND_COLUMNS,
+    looks: Mapping[str, tuple[str, str]] | None = None,
+) -> None:
     """Name the parts of stacked bars below the figure, in their order."""
-    figure.legend(handles=area_handles(names), loc="outside lower center", ncols=columns, handlelength=2.2)
+    figure.legend(handles=area_handles(names, looks), loc="outside lower center", ncols=columns, handlelength=2.2)
 
 
 def plain_legend(figure: Figure, names: Iterable[str], columns: int = LEGEND_COLUMNS) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from gpustudy.analysis import marks, panels, style
+from gpustudy.analysis.families import look_of_class
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,6 +20,11 @@ BARS = {"forward": "F", "backward": "B", "optimiser": "O", "rest": "R"}
 
 OTHERS = "all other classes"
 
+_MOST_CLASSES = 8
+"""Classes with a name of their own: two lines of the legend."""
+
+_OTHERS_LOOK = ("white", "")
+
 _BAR_IN = 0.08
 """Height of one bar, in inches: the letter beside it is 5-point type."""
 
@@ -28,9 +34,10 @@ _LEGEND_IN = 0.4
 
 def draw(dataset: Dataset) -> Figure:
     """Return the figure ``class_time``."""
-    time = named_classes(dataset.class_time, len(style.COLOURS))
+    time = named_classes(dataset.class_time, _MOST_CLASSES)
     classes = list(dict.fromkeys(time.groupby("class")["step_ns"].sum().sort_values(ascending=False).index))
     classes.sort(key=lambda name: name == OTHERS)  # a stable sort: the others last
+    looks = {name: _OTHERS_LOOK if name == OTHERS else look_of_class(name) for name in classes}
     figure, parts = panels.gpu_panels(
         dataset,
         "census",
@@ -48,14 +55,15 @@ def draw(dataset: Dataset) -> Figure:
         for y, mean in means.items():
             for offset, bar in enumerate(BARS):
                 at = y + offset - (len(BARS) - 1) / 2
-                marks.stack(axes, at, {name: mean.get((bar, name), 0.0) / 1e9 * scale for name in classes})
+                own = {name: mean.get((bar, name), 0.0) / 1e9 * scale for name in classes}
+                marks.stack(axes, at, own, looks=looks)
             total = style.number(float(mean.sum()) / 1e9 * scale)
             marks.note(axes, y, f"{total} {unit}, n={repeats[y]}")
         _letters(axes, list(means))
         marks.start_at_zero(axes)
         axes.set_xlabel(f"time per step ({unit})")
     if parts:
-        marks.area_legend(figure, classes)
+        marks.area_legend(figure, classes, looks=looks)
     return figure
 
 
