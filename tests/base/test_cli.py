@@ -36,6 +36,15 @@ def test_without_a_verb_the_help_lists_them_all(capsys):
         (["data", "lst"], "gpustudy data: unknown action 'lst': did you mean 'list'?\n"),
         (["data", "xyz"], "known are: check, list, lock, prepare, prepare-folder.\n"),
         (["archive", "export", "a.zip", "--with", "mettrics"], "unknown --with 'mettrics': did you mean 'metrics'?\n"),
+        (
+            ["status", "--confgfile", "x"],
+            "gpustudy status: unknown option '--confgfile': did you mean '--configfile'?\n",
+        ),
+        (["archive", "list", "--jsno"], "gpustudy archive list: unknown option '--jsno': did you mean '--json'?\n"),
+        (["--versoin"], "gpustudy: unknown option '--versoin': did you mean '--version'?\n"),
+        (["status", "cpu"], "gpustudy status: 'cpu' is one word too many: see 'gpustudy status --help'.\n"),
+        (["status", "--site"], "argument --site: expected one argument: see 'gpustudy status --help'.\n"),
+        (["retry"], "required: GPU/CONFIG/rN[/STAGE]: see 'gpustudy retry --help'.\n"),
     ],
 )
 def test_a_mistyped_word_is_answered_with_the_nearest(words, sentence, capsys):

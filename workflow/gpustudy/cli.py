@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NoReturn
 
 from gpustudy import __version__
 from gpustudy.base.errors import EXIT_USER_ERROR, UserError
@@ -85,7 +86,22 @@ def _run(words: Sequence[str]) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that answers a mistyped word with the nearest known one, in a sentence."""
+    """A parser that answers a mistyped word with the nearest known one, and any mistake in a sentence."""
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parse, and refuse what is left over here, where the options of the verb or action are known."""
+        parsed, left = super().parse_known_args(args, namespace)
+        options = [word.split("=")[0] for word in left if word.startswith("-")]
+        if options:
+            known = [option for option in self._option_string_actions if option.startswith("--")]
+            self.exit(EXIT_USER_ERROR, f"{self.prog}: unknown option '{options[0]}': {nearest(options[0], known)}\n")
+        if left:
+            self.error(f"'{left[0]}' is one word too many")
+        return parsed, left
+
+    def error(self, message: str) -> NoReturn:
+        """Tell a mistake without the usage."""
+        self.exit(EXIT_USER_ERROR, f"{self.prog}: {message}: see '{self.prog} --help'.\n")
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:
