@@ -188,3 +188,17 @@ def test_the_verbs_train_and_sample(prepared, tmp_path, capsys):
     assert main(["sample", run, "--out", run, "--device", "cuda:99"]) == 2
     said = capsys.readouterr().err.splitlines()
     assert sum(line.startswith("gpustudy ") for line in said) == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--channel-mult", "1,1,2"], "no level is downsampled by 8: a U-Net of 3 levels has [1, 2, 4]."),
+        (["--precision", "fp16"], "precision fp16 is for CUDA devices, not for cpu: take bf16 or float32."),
+    ],
+)
+def test_what_the_network_or_the_device_lacks_is_refused(words, sentence, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main(["train", str(tmp_path), "--out", str(out), "--device", "cpu", *words]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not out.exists()

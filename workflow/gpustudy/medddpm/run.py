@@ -69,6 +69,13 @@ class RunSettings:
         for name in ("save_every", "keep"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}: give at least one.")
+        factors = [2**level for level in range(len(self.channel_mult))]
+        for factor in self.attention_downsamples:
+            if factor not in factors:
+                raise UserError(
+                    f"attention_downsamples holds {factor}, but no level is downsampled by {factor}: a U-Net of "
+                    f"{len(factors)} levels has {factors}."
+                )
 
     def model_document(self, volumes: PreparedVolumes) -> dict[str, Any]:
         """Return the ``model`` section of a workload for these volumes."""

@@ -102,6 +102,12 @@ class TrainOptions:
 
 
 def options_for(device: torch.device, precision: str, channels_last: bool = False) -> TrainOptions:
-    """Return options for a precision by name: ``float32``, ``bf16``, or ``fp16`` with a gradient scaler."""
+    """Return options for a precision by name: ``float32``, ``bf16``, or ``fp16`` with a gradient scaler.
+
+    Raises:
+        UserError: ``fp16`` on a device other than CUDA, as for the optimisation of that name.
+    """
+    if precision == "fp16" and device.type != "cuda":
+        raise UserError(f"precision fp16 is for CUDA devices, not for {device}: take bf16 or float32.")
     dtype = {"float32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
     return TrainOptions(device, dtype, grad_scaler=precision == "fp16", channels_last=channels_last)

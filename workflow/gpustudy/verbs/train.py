@@ -11,7 +11,8 @@ _EPILOG = """\
 examples:
   gpustudy train my-prepared-data --out runs/first --iterations 50000
   gpustudy train my-prepared-data --out runs/first --iterations 50000 --resume
-  gpustudy train my-prepared-data --out runs/small --base-channels 32 --channel-mult 1,2,2 --precision bf16
+  gpustudy train my-prepared-data --out runs/small --base-channels 32 --channel-mult 1,2,2 \\
+      --attention-downsamples 4 --precision bf16
 """
 
 _PRECISIONS = ("float32", "bf16", "fp16")
