@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 
 import pytest
 
@@ -26,6 +27,9 @@ def test_an_unknown_state_is_never_written(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+LEAKED = re.compile(r"NoneType|object|attribute|\('|\('schema'\)|Errno|__init__|indices|recursion")
+"""What Python says to programmers; a reader of a message can do nothing with it."""
+
 _WRONG_SUMS = '{"schema": 1, "stage": "train", "key": "0", "state": "done", "null_control": [], "files": 3}'
 _WRONG_TEXT = '{"schema": 1, "stage": "train", "key": "0", "state": "done", "null_control": [1], "files": {}}'
 
@@ -46,7 +50,13 @@ _WRONG_TEXT = '{"schema": 1, "stage": "train", "key": "0", "state": "done", "nul
 )
 def test_a_broken_status_file_is_told_in_one_sentence(tmp_path, content):
     (tmp_path / "status.json").write_text(content)
-    with pytest.raises(UserError, match=r"status\.json is not a readable status file .*: move its folder away"):
+    with pytest.raises(
+        UserError, match=r"status\.json is not a readable status file \(.*\): set the stage aside"
+    ) as told:
+        read_status(tmp_path)
+    assert not LEAKED.search(str(told.value)), told.value
+    (tmp_path / "status.json").unlink()
+    with pytest.raises(UserError, match=r"\(No such file or directory\): set the stage aside with 'gpustudy retry'"):
         read_status(tmp_path)
 
 

@@ -178,17 +178,25 @@ def test_a_broken_status_or_table_file_damages_its_cell_alone(study_of):
     whole_survey = survey(effective)
     markers_before = markers(whole_survey)
     whole = json.loads((metrics / "metrics.json").read_text())
-    for broken in ("{", "[" * 100_000, json.dumps(whole | {"state": 5}), json.dumps(whole | {"null_control": [3]})):
+    for broken in (
+        "{",
+        "null",
+        "{}",
+        "[" * 100_000,
+        json.dumps(whole | {"state": 5}),
+        json.dumps(whole | {"null_control": [3]}),
+    ):
         (metrics / "metrics.json").write_text(broken)
         _, reason = only_damaged(survey(effective), cell)
         assert "metrics.json is unreadable" in reason
         assert "remove that folder" in reason
+        assert "NoneType" not in reason
     (metrics / "metrics.json").unlink()
     (raw / "status.json").write_text("{")
     stage, reason = only_damaged(survey(effective), cell)
     assert stage.raw == raw
     assert f"{raw}/status.json is not a readable status file" in reason
-    assert "move its folder away" in reason
+    assert "set the stage aside with 'gpustudy retry'" in reason
     plan = Workplan(effective)
     assert plan.damaged_notes() == [f"cpu/opt2/r1/train is damaged and left out: {reason}"]
     assert plan._wanted(gpu="cpu") == []

@@ -81,19 +81,39 @@ def parse_status(text: bytes, path: Path | str) -> Status:
     """
     try:
         content = json.loads(text)
+        if not isinstance(content, dict):
+            raise ValueError("it is no mapping")
         if content.pop("schema") != STATUS_SCHEMA:
-            raise ValueError("unknown schema")
+            raise ValueError("its schema is unknown")
         status = Status(**(content | {"null_control": tuple(content["null_control"])}))
         if status.state not in STATES:
-            raise ValueError(f"unknown state {status.state!r}")
+            raise ValueError(f"its state {status.state!r} is unknown")
         texts = (status.stage, status.key, status.reason, status.detail, *status.null_control)
         sums = status.files.values()
         if not all(isinstance(text, str) for text in texts) or not all(isinstance(one["sha256"], str) for one in sums):
-            raise ValueError("a value of another type than a stage writes")
+            raise TypeError
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _unreadable(path, error) from error
     return status
 
 
 def _unreadable(path: Path | str, error: Exception) -> UserError:
-    return UserError(f"{path} is not a readable status file ({error}): move its folder away and run again.")
+    return UserError(
+        f"{path} is not a readable status file ({what_is_wrong(error)}): set the stage aside with 'gpustudy retry' and "
+        "run again."
+    )
+
+
+def what_is_wrong(error: Exception) -> str:
+    """Return in words why a record of JSON could not be read, from what reading its fields raised."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)):
+        return f"it is no JSON: {error}"
+    if isinstance(error, KeyError):
+        return f"it has no field {error}"
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, (TypeError, AttributeError)):
+        return "its fields are not those that are written, or of another type"
+    return str(error)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gpustudy.base.errors import UserError
-from gpustudy.base.status import STATES, STATUS_FILE, Status, parse_status
+from gpustudy.base.status import STATES, STATUS_FILE, Status, parse_status, what_is_wrong
 from gpustudy.study.acceptances import Acceptance
 from gpustudy.study.cells import Cell, Keys
 from gpustudy.study.load import Effective
@@ -270,11 +270,11 @@ def _read_metrics(path: str) -> dict[str, Any] | None:
         content: dict[str, Any] = json.loads(text)
         texts = (content["raw"]["status_sha256"], content["state"], content["reason"], content.get("detail", ""))
         if content["state"] not in STATES:
-            raise ValueError(f"unknown state {content['state']!r}")
+            raise ValueError(f"its state {content['state']!r} is unknown")
         if not all(isinstance(text, str) for text in (*texts, *content.get("null_control", ()))):
-            raise ValueError("a value of another type than 'gpustudy metrics' writes")
+            raise TypeError
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{path} is unreadable ({error}): remove that folder and run again.") from error
+        raise UserError(f"{path} is unreadable ({what_is_wrong(error)}): remove that folder and run again.") from error
     return content
 
 

@@ -138,7 +138,7 @@ def _read_file_header(stream: BinaryIO, path: Path, size: int) -> None:
     magic = stream.read(len(MAGIC))
     if magic != MAGIC:
         raise UserError(
-            f"{path} is not an Nsight Compute report (it begins with {magic!r}, a report with {MAGIC!r}) and "
+            f"{path} is not an Nsight Compute report (a report begins with the letters NVR) and "
             "holds 0 complete results: give a .ncu-rep or .nsight-cuprof-report file, or a CSV export."
         )
     try:
