@@ -51,7 +51,8 @@ onstart:
 
 
 onsuccess:
-    print(f"Report: {Path('results/report.html').resolve()}")
+    if Path(plan.markers["report"]).exists():
+        print(f"Report: {Path('results/report.html').resolve()}")
 
 
 onerror:

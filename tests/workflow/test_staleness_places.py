@@ -131,3 +131,20 @@ def test_a_read_only_results_folder_can_be_looked_at_and_a_run_says_so(remembere
     ran = in_read_only_results(checkout, f"{python} snakemake --cores 1")
     assert ran.returncode == 2
     assert "results/ cannot be written (Read-only file system)" in ran.stdout
+
+
+@pytest.mark.parametrize("is_remembered", [True, False])
+def test_missing_data_are_prepared_for_what_is_missing_and_nothing_current_runs(remembered, tmp_path, is_remembered):
+    checkout = copy_of(remembered, tmp_path / "copy")
+    results = checkout.root / "results"
+    shutil.rmtree(results / "data")
+    for room in ("cells", "metrics"):
+        for folder in (results / room / "cpu" / "opt2" / "r1").glob("census-*"):
+            shutil.rmtree(folder)
+    for folder in (results / "metrics" / "cpu" / "opt2" / "r1").glob("train-*"):
+        shutil.rmtree(folder)
+    if not is_remembered:
+        shutil.rmtree(checkout.root / ".snakemake")
+    jobs, others = jobs_of(checkout)
+    assert jobs == cells(["census"], ["opt2"], [1]) | cells(["train"], ["opt2"], [1], runs=False)
+    assert "prepare_data" in others

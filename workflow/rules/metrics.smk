@@ -4,7 +4,7 @@
 
 rule make_metrics:
     input:
-        ancient(plan.raw_of_metrics),
+        ancient(plan.stage_of_metrics),
     output:
         "results/metrics/{gpu}/{config}/r{repeat}/{stage}-{key}/metrics.json",
     log:
@@ -12,6 +12,8 @@ rule make_metrics:
     localrule: True
     conda:
         "../../envs/host.yaml"
+    params:
+        raw=plan.raw_of_metrics,
     shell:
-        "python -m gpustudy metrics $(dirname {input}) -o $(dirname {output}) --metrics-key {wildcards.key}"
+        "python -m gpustudy metrics {params.raw} -o $(dirname {output}) --metrics-key {wildcards.key}"
         " 2>&1 | tee {log}"

@@ -116,19 +116,31 @@ class Workplan:
         return str(image_path(self.results, stack, self.keys.image_key(stack), self.runtime))
 
     def stages_before(self, stage: str) -> Callable[[Wildcards], list[str]]:
-        """Return the function that gives what must be there, or have ended, before ``stage`` of a cell starts."""
+        """Return the function that gives the stages that must still end before ``stage`` of a cell starts.
+
+        Those that have ended are left out, as current tables are: data or an image that is to be made anew would make
+        Snakemake run them again, over a result that is current.
+        """
 
         def before(wildcards: Wildcards) -> list[str]:
             stages = self.keys.stages(wildcards.gpu)
             ordered = stages[stages.index(stage) - 1]
             needed = {ordered, PREVIOUS[stage]} - {None}
-            return [self._raw(_cell(wildcards), str(name)) for name in sorted(map(str, needed))]
+            return self._not_here(self._raw(_cell(wildcards), str(name)) for name in sorted(map(str, needed)))
 
         return before
 
     def raw_of_metrics(self, wildcards: Wildcards) -> str:
-        """Return the raw status file that the tables of one stage of one cell are made from."""
-        return self._raw(_cell(wildcards), wildcards.stage)
+        """Return the raw folder that the tables of one stage of one cell are made from."""
+        return str(Path(self._raw(_cell(wildcards), wildcards.stage)).parent)
+
+    def stage_of_metrics(self, wildcards: Wildcards) -> list[str]:
+        """Return the stage that must still end before its tables can be made; nothing where it has."""
+        return self._not_here([self._raw(_cell(wildcards), wildcards.stage)])
+
+    def _not_here(self, results: Iterable[str]) -> list[str]:
+        """Return those results that are not here, or all where Snakemake is to see the whole workflow."""
+        return [path for path in results if self._whole or not Path(path).exists()]
 
     def priority(self, wildcards: Wildcards) -> int:
         """Return a cell's priority: repeats are interleaved over configs, so that drift hits all alike."""
