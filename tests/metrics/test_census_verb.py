@@ -40,9 +40,18 @@ def test_summary_has_count_time_and_share(tmp_path: Path, capsys: pytest.Capture
 def test_too_much_unclassified_time_fails_after_the_table_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["census", str(_gpu_trace(tmp_path / "t.json")), "-o", str(tmp_path)]) == 2
+    assert main(["census", str(_gpu_trace(tmp_path / "t.json")), "-o", str(tmp_path / "out")]) == 2
     assert "10.0% of the time is in kernels of no known class (limit 5%)" in capsys.readouterr().err
-    assert (tmp_path / "launches.parquet").is_file()
+    assert (tmp_path / "out" / "launches.parquet").is_file()
+    assert main(["census", str(tmp_path / "t.json"), "-o", str(tmp_path / "out"), "--limit", "0.5"]) == 0
+
+
+def test_a_folder_of_something_else_is_not_written_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("text")
+    assert main(["census", str(_gpu_trace(tmp_path / "t.json")), "-o", str(tmp_path / "docs")]) == 2
+    assert "docs is there already and is no folder of launches: name another folder" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "docs").iterdir()] == ["index.md"]
 
 
 def test_unclassified_names_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -147,7 +147,7 @@ def test_nothing_is_salvaged_from_a_report_without_a_complete_result(report: Pat
     ("content", "sentence"),
     [
         (b"", "is empty and holds 0 complete results"),
-        (b"root:x:0:0\n", "is not an Nsight Compute report (a report begins with the letters NVR)"),
+        (b"root:x:0:0\n", r"is not an Nsight Compute report \(a report begins with the letters NVR\)"),
         (b"NVR\0", "damaged or cut short"),
         (b"NVR\0" + build.prefixed(build.whole(1, 8)), "is not in version 7"),
         (b"NVR\0" + build.prefixed(build.whole(1, 7)), "ncu profiled nothing into it"),

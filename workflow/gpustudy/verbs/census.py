@@ -30,6 +30,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Read the traces, write the table, print the time of each class."""
     from gpustudy.metrics.foreign import census, print_summary, print_unclassified
 
+    if arguments.output is not None:
+        from gpustudy.base.own import require_own_folder
+
+        require_own_folder(arguments.output, "folder of launches", ("launches.parquet",))
     columns = census(arguments.traces)
     if arguments.output is not None:
         from gpustudy.metrics.schemas import write_table
