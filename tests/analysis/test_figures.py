@@ -257,6 +257,16 @@ def test_a_class_has_the_colour_of_its_family_in_every_figure(counted: Dataset) 
     assert classes["conv_forward"] == classes["conv_dgrad"] == families["convolution"]
 
 
+def test_fields_without_samples_have_the_size_of_pictures(full: Dataset) -> None:
+    with style.look():
+        figure = figure_of("samples", full)
+        FigureCanvasAgg(figure).draw()
+    tiles = [axes.get_window_extent() for axes in figure.axes if axes.axison]
+    heights = {round(tile.height) for tile in tiles}
+    assert len(tiles) > 1
+    assert max(heights) - min(heights) <= 1
+
+
 def test_every_class_has_a_look_of_its_own() -> None:
     assert len({look_of_class(name) for name in CLASSES}) == len(CLASSES)
 

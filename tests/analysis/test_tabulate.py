@@ -83,6 +83,7 @@ def test_top_kernels_are_those_that_take_the_time(dataset: Dataset) -> None:
         "cudnn_train_volta_scudnn_128x64_stridedB_splitK_xregs_large_nn_v1",
         "conv_wgrad",
     )
+    assert (first["rank"], first["launches_per_step"]) == ("1", "6")  # counts are integers
     assert float(first["step_s"]) == pytest.approx(0.048)  # 6 launches of 8 ms
     assert float(first["share_pct"]) == pytest.approx(100 * 48 / 148.5, rel=1e-4)
     assert float(first["score_s"]) == pytest.approx(0.048 * 0.12, rel=1e-3)  # 12 % is estimated for each

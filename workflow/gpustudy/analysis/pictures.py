@@ -53,14 +53,17 @@ class _Drawn:
 
 
 def pictures(dataset: Dataset, names: list[str], most_bytes: int = MOST_BYTES) -> dict[str, Picture]:
-    """Draw the figures ``names`` now; the heaviest become PNG until all together weigh at most ``most_bytes``."""
-    drawn = {name: _draw(name, dataset, None) for name in names}
+    """Draw the figures ``names`` now; the heaviest become PNG until all together weigh at most ``most_bytes``.
+
+    Those that would show words alone are left out.
+    """
+    drawn = {name: one for name in names if (one := _draw(name, dataset, None)) is not None}
     for dpi in _DPI:
-        for name in sorted(names, key=lambda name: len(drawn[name].data), reverse=True):
+        for name in sorted(drawn, key=lambda name: len(drawn[name].data), reverse=True):
             if sum(len(one.data) for one in drawn.values()) <= most_bytes:
                 break
             raster = _draw(name, dataset, dpi)
-            if len(raster.data) < len(drawn[name].data):
+            if raster is not None and len(raster.data) < len(drawn[name].data):
                 drawn[name] = raster
     return {
         name: Picture(
@@ -99,10 +102,12 @@ def lean(svg: bytes) -> bytes:
     return _COORDINATES.sub(shortened, text).encode()
 
 
-def _draw(name: str, dataset: Dataset, dpi: int | None) -> _Drawn:
-    """Draw one figure as SVG, or as PNG of ``dpi``."""
+def _draw(name: str, dataset: Dataset, dpi: int | None) -> _Drawn | None:
+    """Draw one figure as SVG, or as PNG of ``dpi``; None where it has nothing but words."""
     with style.look():
         figure = figure_of(name, dataset)
+        if not any(axes.axison for axes in figure.axes):
+            return None
         width_px = round(figure.get_figwidth() * PX_PER_IN)
         if dpi is None:
             return _Drawn(lean(style.svg_of(figure)), "svg+xml", width_px)

@@ -114,12 +114,12 @@ def _figures(dataset: Dataset) -> tuple[dict[str, list[Figure]], list[tuple[str,
     shown = [name for name in FIGURES if has_data(name, dataset)]
     drawn = pictures(dataset, shown)
     by_category: dict[str, list[Figure]] = {}
-    for name in shown:
+    for name in drawn:
         said = caption(name, dataset)
         figure = Figure(name, said["title"], said["caption"], overview.cells_used(said["cells"]), drawn[name])
         by_category.setdefault(said["category"], []).append(figure)
     without = [
-        (name, product.title, " or ".join(product.stages)) for name, product in FIGURES.items() if name not in shown
+        (name, product.title, " or ".join(product.stages)) for name, product in FIGURES.items() if name not in drawn
     ]
     return by_category, without
 

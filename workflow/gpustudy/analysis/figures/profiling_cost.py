@@ -47,7 +47,9 @@ def _seen(dataset: Dataset, group: Group) -> str:
     profiled = quantities.value(dataset, group, "profiled_launches")
     launches = quantities.value(dataset, group, "launches", quantities.STEP)
     if profiled is not None and launches is not None:
-        return f"{profiled.value:.0f} of {launches.value:.0f}"
+        return f"{profiled.value:.0f} of {launches.value:.0f} launches"
     census = quantities.value(dataset, group, "census_step_s", "median")
     step = quantities.value(dataset, group, "step_s", "median")
-    return f"{style.number(census.value / step.value)}x" if census is not None and step is not None else ""
+    return (
+        f"profiled step {style.number(census.value / step.value)}x" if census is not None and step is not None else ""
+    )

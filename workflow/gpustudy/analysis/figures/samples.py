@@ -45,20 +45,21 @@ def draw(dataset: Dataset) -> Figure:
     grid = figure.add_gridspec(len(heights), columns, height_ratios=heights)
     for row, (_, groups) in enumerate(tiles):
         for column, group in enumerate(groups):
-            _tile(figure.add_subplot(grid[row, column]), group, pictures.get((group.gpu, group.config)))
+            _tile(figure.add_subplot(grid[row, column]), group, pictures.get((group.gpu, group.config)), aspect)
     if lines:
         panels.draw_lines(figure.add_subplot(grid[-1, :]), lines)
     return figure
 
 
-def _tile(axes: Axes, group: Group, picture: NDArray[np.float32] | None) -> None:
-    """Show one picture, or the word that says why there is none."""
+def _tile(axes: Axes, group: Group, picture: NDArray[np.float32] | None, aspect: float) -> None:
+    """Show one picture, or the word that says why there is none, in a field of the same height over width."""
     axes.set_title(f"{group.gpu} {group.label}", fontsize=6.5, fontweight="normal")
     axes.set_xticks([])
     axes.set_yticks([])
     axes.spines[:].set_visible(False)
     if picture is None:
         axes.set_facecolor(style.STRIP)
+        axes.set_box_aspect(aspect)
         axes.text(0.5, 0.5, group.word("quality"), transform=axes.transAxes, ha="center", va="center", style="italic")
     else:
         axes.imshow(picture, cmap="gray", interpolation="antialiased")

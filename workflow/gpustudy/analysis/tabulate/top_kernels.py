@@ -52,16 +52,21 @@ def _row(rank: int, label: str, kernel: dict[Any, Any]) -> tuple[Value, ...]:
     return (
         Value(str(kernel["gpu"])),
         Value(label),
-        Value(str(rank), (float(rank),)),
+        Value(str(rank), (rank,)),
         Value(_short(str(kernel["name"]))),
         Value(str(kernel["class"])),
         Value(str(kernel["phase"])),
-        Value(count(float(kernel["launches"])), (float(kernel["launches"]),)),
+        _count(float(kernel["launches"])),
         _time(kernel["step_ns"]),
         Value(f"{share:.1f}%", (share,)),
         _time(kernel["launch_ns"]),
         _time(kernel["score_ns"]),
     )
+
+
+def _count(mean: float) -> Value:
+    """Return a mean of counts, as an integer where it is one."""
+    return Value(count(mean), (int(mean) if mean.is_integer() else mean,))
 
 
 def _short(name: str) -> str:
