@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpustudy.base.errors import UserError
+from gpustudy.cli import main
 from gpustudy.launch.own import own_site, require_account
 from tests.support.studies import seen_from
 
@@ -72,3 +73,11 @@ def test_a_mistake_in_the_file_names_file_and_key(text, sentence):
         own_site(STUDY, "expanse")
     assert str(caught.value).startswith("site.local.yaml")
     assert sentence in str(caught.value)
+
+
+def test_a_mistake_in_the_file_is_told_by_the_plan(repository: Path, capsys: pytest.CaptureFixture[str]):
+    Path("config.yaml").write_text((repository / "config.yaml").read_text())
+    write("sites: {expanse: {acount: csd403}}")
+    assert main(["plan", "--site", "expanse"]) == 2
+    said = capsys.readouterr().err
+    assert "site.local.yaml: unknown key 'sites.expanse.acount': did you mean 'account'?" in said

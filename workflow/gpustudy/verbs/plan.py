@@ -24,6 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print what would run."""
     from gpustudy.launch.cost import site_cost, table
     from gpustudy.launch.dispatch import site_of_profile
+    from gpustudy.launch.own import read_own
     from gpustudy.launch.requests import Requests
     from gpustudy.study.pending import pending
     from gpustudy.study.workplan import Workplan
@@ -31,6 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.profile is not None:
         arguments.site = site_of_profile(arguments.profile, arguments.site)
     effective = effective_of(arguments)
+    read_own(effective.study)  # a mistake there would end the run that is planned
     plan = Workplan(effective)
     cost = site_cost(plan.survey, Requests(effective))
     found = list(pending(plan.survey, plan.keys))
