@@ -64,6 +64,15 @@ def test_one_repeat_decides_nothing(tmp_path: Path) -> None:
     assert found.ratio.low is None
 
 
+def test_both_values_are_over_the_repeats_of_the_ratio(tmp_path: Path) -> None:
+    one, two = side(tmp_path / "a", (1.0, 1.0, 10.0)), side(tmp_path / "b", (2.0, 2.0))  # the third repeat is missing
+    found = step_time(compare(one, two))
+    assert found.before == pytest.approx((0.99 * 1.0) ** 0.5)
+    assert found.after == pytest.approx(2 * (0.99 * 1.0) ** 0.5)
+    assert found.ratio is not None
+    assert found.ratio.value == pytest.approx(0.5)
+
+
 def test_classes_and_kernels_are_compared_by_their_time_in_a_step(tmp_path: Path) -> None:
     (pair,) = compare(side(tmp_path / "a", (1.0,) * 3), side(tmp_path / "b", (1.0,) * 3, slower=1.5)).pairs
     classes = {one.what: one for one in pair.classes}

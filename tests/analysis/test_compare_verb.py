@@ -88,6 +88,14 @@ def test_two_configs_of_one_gpu(call: Callable[..., tuple[int, str]]) -> None:
     assert "Step times of 1 pair: 1 SAME." in text
 
 
+def test_two_repeats_of_one_cell_are_shown_and_not_paired(call: Callable[..., tuple[int, str]]) -> None:
+    code, text = call("cpu/opt2/r1", "cpu/opt2/r2")
+    assert code == 0
+    assert "cpu/opt2  (no repeat is on both sides: values stand beside each other, without a ratio)" in text
+    (line,) = [line for line in text.splitlines() if line.strip().startswith("step time")]
+    assert "x (" not in line
+
+
 @pytest.mark.parametrize("when", ["old", "2025-06-01", "2025-12"])
 def test_earlier_results_of_the_same_cells(when: str, call: Callable[..., tuple[int, str]]) -> None:
     code, text = call(f"cpu/baseline@{when}", "cpu/baseline")

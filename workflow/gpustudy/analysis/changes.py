@@ -51,7 +51,8 @@ class Change:
         what: ``step time``, ``peak memory``, a counter's name, a kernel class, or a kernel's name.
         phase: of a kernel; empty for everything else.
         kernel_class: of a kernel; empty for everything else.
-        before: geometric mean over the repeats of the first side; None where it has none.
+        before: geometric mean of the first side over the repeats that both have, so that it belongs to the ratio; over
+            its own where they share none; None where it has none.
         after: the same of the second side.
         unit: of both.
         ratio: of a time first / second, so that above 1 is faster; of an amount second / first. None without a pair.
@@ -189,7 +190,15 @@ def _time(
         found = ONLY_FIRST if before else ONLY_SECOND
     else:
         found = verdict(ratio, noise_floor) if ratio else "AMBIGUOUS"
-    return Change(what, phase, kernel_class, _mean(before), _mean(after), _TIME, ratio, found)
+    return Change(what, phase, kernel_class, *_means(before, after), _TIME, ratio, found)
+
+
+def _means(before: Mapping[int, float], after: Mapping[int, float]) -> tuple[float | None, float | None]:
+    """Return the mean of each side, over the repeats that both have if there are any."""
+    both = before.keys() & after.keys()
+    if both:
+        before, after = ({repeat: side[repeat] for repeat in both} for side in (before, after))
+    return _mean(before), _mean(after)
 
 
 def _mean(values: Mapping[int, float]) -> float | None:
@@ -210,7 +219,7 @@ def _amount(
     if before and after and min(*before.values(), *after.values()) > 0:
         ratio = ratio_over_repeats(after, before)
         found = change(ratio, noise_floor) if ratio else "AMBIGUOUS"
-        yield Change(what, "", "", _mean(before), _mean(after), unit, ratio, found)
+        yield Change(what, "", "", *_means(before, after), unit, ratio, found)
 
 
 def _by_key(

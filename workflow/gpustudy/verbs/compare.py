@@ -167,8 +167,7 @@ def _lines(arguments: argparse.Namespace, found: Comparison) -> Iterator[str]:
 
 def _pair_lines(pair: PairOfGroups, top: int) -> Iterator[str]:
     title = pair.first if pair.first == pair.second else f"{pair.first} -> {pair.second}"
-    repeats = ", ".join(f"r{repeat}" for repeat in pair.repeats)
-    yield f"{title}  ({f'paired: {repeats}' if repeats else 'no step time of one repeat on both sides'})"
+    yield f"{title}  ({_pairing(pair)})"
     if pair.why:
         more = len(pair.why) - _MOST_FIELDS
         yield f"  differ in: {'; '.join(pair.why[:_MOST_FIELDS])}{f'; and {more} more' if more > 0 else ''}"
@@ -185,6 +184,15 @@ def _pair_lines(pair: PairOfGroups, top: int) -> Iterator[str]:
         count = f"{len(changed)} of {len(pair.kernels)} kernels changed beyond noise, {unclear} ambiguous"
         yield f"  {count}{'; the largest differences:' if changed else '.'}"
         yield from (f"    {_told(one)}" for one in changed[:top])
+
+
+def _pairing(pair: PairOfGroups) -> str:
+    """Say which repeats are compared with each other."""
+    if pair.repeats:
+        return f"paired: {', '.join(f'r{repeat}' for repeat in pair.repeats)}"
+    if pair.step_time is None:
+        return "no step time on both sides"
+    return "no repeat is on both sides: values stand beside each other, without a ratio"
 
 
 def _told(one: Change) -> str:
