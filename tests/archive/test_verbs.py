@@ -83,6 +83,16 @@ def test_verify_checks_an_archive_or_the_results(reader, capsys):
     assert "is not what its stage wrote" in capsys.readouterr().err
 
 
+def test_verify_and_diff_of_a_broken_archive_speak_of_no_import(reader, folder, capsys):
+    broken = folder / "broken.zip"
+    broken.write_bytes((folder / "a.zip").read_bytes()[:-100])
+    for words_ in (["verify", "../broken.zip"], ["diff", "../a.zip", "../broken.zip"]):
+        assert main(["archive", *words_]) == 2
+        said = capsys.readouterr().err
+        assert said.endswith("nothing was taken from it; get the file again.\n")
+        assert "import" not in said
+
+
 def test_diff_of_an_archive_with_itself_is_empty(reader, capsys):
     assert words(capsys, "archive", "diff", "../a.zip", "../a.zip") == []
 

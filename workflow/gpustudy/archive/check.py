@@ -142,4 +142,4 @@ def _check_listed(
 
 def wrong(archive: Archive, what: str, said: str) -> UserError:
     """Return the error for one wrong member or folder."""
-    return UserError(f"{archive.name}: {what} {said}: nothing was imported; get the archive again.")
+    return UserError(f"{archive.name}: {what} {said}: nothing was taken from it; get the archive again.")

@@ -40,13 +40,15 @@ class FolderArchive:
             while left:
                 block = stream.read(min(BLOCK_BYTES, left))
                 if not block:
-                    raise UserError(f"{self._root / member} became shorter while it was read: nothing was imported.")
+                    raise UserError(
+                        f"{self._root / member} became shorter while it was read: nothing was taken from it."
+                    )
                 left -= len(block)
                 yield block
 
     def _files(self, prefix: str, folder: str) -> Iterator[tuple[str, int]]:
         if prefix.count("/") > MAX_DEPTH:
-            raise UserError(f"{folder} is nested too deep for an archive: nothing was imported.")
+            raise UserError(f"{folder} is nested too deep for an archive: nothing was taken from it.")
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.startswith("."):
@@ -56,7 +58,7 @@ class FolderArchive:
                     continue
                 about = entry.stat(follow_symlinks=False)
                 if not stat.S_ISREG(about.st_mode):
-                    raise UserError(f"{entry.path} is a link or a device and no plain file: nothing was imported.")
+                    raise UserError(f"{entry.path} is a link or a device and no plain file: nothing was taken from it.")
                 yield f"{prefix}{entry.name}", about.st_size
 
 

@@ -81,7 +81,7 @@ def read_manifest(archive: Archive) -> Manifest:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
             f"{archive.name}: {MANIFEST} is no manifest of an archive ({type(error).__name__}: {error}): "
-            "nothing was imported."
+            "nothing was taken from it."
         ) from error
     check_names([*members, MANIFEST], archive.name)
     _compare(archive, members)
@@ -101,11 +101,11 @@ def _compare(archive: Archive, members: Mapping[str, Member]) -> None:
         size = archive.sizes.get(name)
         if size != member.size:
             said = "is missing" if size is None else f"has {size} bytes and not {member.size}"
-            raise UserError(f"{archive.name}: member {name} {said}: nothing was imported; get the file again.")
+            raise UserError(f"{archive.name}: member {name} {said}: nothing was taken from it; get the file again.")
     if archive.is_exact:
         for name in archive.sizes:
             if name not in members and name != MANIFEST:
-                raise UserError(f"{archive.name}: member {name!a} is not in the manifest: nothing was imported.")
+                raise UserError(f"{archive.name}: member {name!a} is not in the manifest: nothing was taken from it.")
 
 
 def read_bytes(archive: Archive, member: str, limit: int = MAX_DOCUMENT_BYTES) -> bytes:
@@ -116,7 +116,7 @@ def read_bytes(archive: Archive, member: str, limit: int = MAX_DOCUMENT_BYTES) -
     """
     size = archive.sizes.get(member)
     if size is None:
-        raise UserError(f"{archive.name}: member {member} is missing: nothing was imported.")
+        raise UserError(f"{archive.name}: member {member} is missing: nothing was taken from it.")
     if size > limit:
         raise UserError(f"{archive.name}: member {member} has {size} bytes, more than the {limit} that are allowed.")
     return b"".join(archive.blocks(member))
@@ -131,9 +131,9 @@ def read_json(archive: Archive, member: str, limit: int = MAX_DOCUMENT_BYTES) ->
     try:
         content = json.loads(read_bytes(archive, member, limit))
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{archive.name}: member {member} is no JSON: nothing was imported.") from error
+        raise UserError(f"{archive.name}: member {member} is no JSON: nothing was taken from it.") from error
     if not isinstance(content, dict):
-        raise UserError(f"{archive.name}: member {member} is no JSON object: nothing was imported.")
+        raise UserError(f"{archive.name}: member {member} is no JSON object: nothing was taken from it.")
     return content
 
 

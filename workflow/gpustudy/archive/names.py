@@ -72,13 +72,15 @@ def check_names(names: Iterable[str], archive: str) -> None:
     seen: dict[str, str] = {}
     for name in names:
         if not _NAME.fullmatch(name) or len(name) > MAX_NAME_CHARACTERS or name.count("/") >= MAX_DEPTH:
-            raise UserError(f"{archive}: member {_shown(name)} has a name that is not allowed: nothing was imported.")
+            raise UserError(
+                f"{archive}: member {_shown(name)} has a name that is not allowed: nothing was taken from it."
+            )
         if (folded := name.casefold()) in seen:
-            raise UserError(f"{archive}: member {_shown(name)} is there twice: nothing was imported.")
+            raise UserError(f"{archive}: member {_shown(name)} is there twice: nothing was taken from it.")
         seen[folded] = name
     for folder in _folders(seen):
         if folder in seen:
-            raise UserError(f"{archive}: {_shown(seen[folder])} is a file and a folder: nothing was imported.")
+            raise UserError(f"{archive}: {_shown(seen[folder])} is a file and a folder: nothing was taken from it.")
     if len(seen) > MAX_MEMBERS:
         raise UserError(f"{archive} has more than {MAX_MEMBERS} members: export it in parts.")
 
@@ -105,7 +107,7 @@ def stage_folders(names: Iterable[str], archive: str) -> dict[StageFolder, dict[
             continue
         match = _STAGE.fullmatch(name)
         if not match:
-            raise UserError(f"{archive}: member {_shown(name)} is no file of a cell: nothing was imported.")
+            raise UserError(f"{archive}: member {_shown(name)} is no file of a cell: nothing was taken from it.")
         place = StageFolder(
             match["gpu"], match["config"], int(match["repeat"]), match["room"], match["stage"], match["key"]
         )

@@ -216,4 +216,4 @@ class ZipArchive:
         return start, length, count, position
 
     def _broken(self, what: str) -> UserError:
-        return UserError(f"{self.name} {what}: nothing was imported; get the file again.")
+        return UserError(f"{self.name} {what}: nothing was taken from it; get the file again.")
