@@ -136,6 +136,9 @@ def test_ctrl_c_in_the_middle_of_training_leaves_nothing_half_written(checkout):
     process = start(checkout)
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(timeout=60) != 0
+    said = (checkout.root / "run.log").read_text()
+    assert "The run was interrupted: " in said
+    assert "A job failed" not in said
     assert results_of(checkout) == []
     continues(checkout)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any, Protocol
 
 from gpustudy.base.canonical import canonical_json
@@ -38,6 +40,10 @@ _ALL_JOBS = re.compile(
     r"|delete-.*|touch|cleanup-.*|force|forceall|forcerun(=.*)?)|-[A-Za-z]*[FfRtSD][A-Za-z]*"
 )
 """Options that force jobs or are about all of them. Snakemake tells a Snakefile of none of them."""
+
+
+_received: list[int] = []
+"""Signals that asked this run to end."""
 
 
 class SnakemakeWorkflow(Protocol):
@@ -95,11 +101,32 @@ def on_start(requests: Requests) -> None:
     """Do what must come after Snakemake has set itself up, before its first job."""
     if requests.is_slurm:
         end_on_sigterm()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        _note(number)
+
+
+def _note(number: signal.Signals) -> None:
+    """Keep in mind that a signal came, and do what is done at present when it comes."""
+    handler = signal.getsignal(number)
+    if not callable(handler):  # ignored, as below nohup
+        return
+
+    def noted(received: int, frame: FrameType | None) -> None:
+        _received.append(received)
+        handler(received, frame)
+
+    signal.signal(number, noted)
 
 
 def on_error() -> None:
     """Put right what Snakemake removes of a cell one of whose stages failed, and say what to do next."""
     put_all_back(RESULTS)
+    if _received:
+        print(
+            "The run was interrupted: the next one goes on where it stopped; 'gpustudy plan' lists what is left to do.",
+            file=sys.stderr,
+        )
+        return
     print(
         "A job failed: its message stands above and in the named log. 'gpustudy plan' lists what is left to do.",
         file=sys.stderr,
