@@ -6,7 +6,7 @@ import argparse
 import importlib
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -88,7 +88,7 @@ def _run(words: Sequence[str]) -> int:
 class _Parser(argparse.ArgumentParser):
     """A parser that answers a mistyped word with the nearest known one, and any mistake in a sentence."""
 
-    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
+    def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Parse, and refuse what is left over here, where the options of the verb or action are known."""
         parsed, left = super().parse_known_args(args, namespace)
         options = [word.split("=")[0] for word in left if word.startswith("-")]
