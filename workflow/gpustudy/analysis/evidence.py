@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpustudy.analysis.claim_numbers import NO_DATA, NONE_THERE, ONLY_MODELLED, Number
+from gpustudy.analysis.claim_numbers import NO_DATA, NONE_THERE, ONLY_MODELLED, OPEN, Number
 from gpustudy.analysis.claims import NOT_MEASURED, VERDICTS, Finding, Judgement
 from gpustudy.analysis.names import FIGURES, TABLES
 
@@ -90,6 +90,8 @@ def _shown(judgement: Judgement) -> ShownClaim:
 
 def _reading(finding: Finding) -> Reading:
     numbers = [number for number in finding.numbers if number.outcome not in (NO_DATA, NONE_THERE)]
+    if finding.outcome == OPEN:  # a cell without a value may be what leaves it open
+        numbers += [number for number in finding.numbers if number.outcome == NO_DATA]
     listed = tuple((str(number), _is_modelled(number)) for number in numbers[:_MOST_NUMBERS])
     return Reading(finding.reading, finding.scope, finding.outcome, listed, len(numbers) - len(listed))
 
