@@ -105,6 +105,13 @@ def test_glance_tells_every_verdict_in_words(report: str) -> None:
     assert bars[:4] == ["80", "80", "40", "100"]
 
 
+def test_the_workload_stands_beside_the_times(report: str) -> None:
+    glance = report[report.index('id="glance"') : report.index('id="findings"')]
+    told = dict(re.findall(r'<th scope="rowgroup" colspan="6">(\w+) <small>([^<]+)</small>', glance))
+    assert told["a100"].startswith("workload paper: volumes of 128x128x128, network of 64-64-128-192-256 channels, 25 ")
+    assert told["cpu"].startswith("workload demo: volumes of 16x16x16, ")
+
+
 def test_headings_at_a_glance_go_where_their_columns_go(report: str) -> None:
     """On a small screen the bars are hidden: their heading must go with them."""
     glance = report[report.index('<table class="glance">') : report.index('id="findings"')]

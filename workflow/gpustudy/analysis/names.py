@@ -212,7 +212,8 @@ FIGURES = {
     "samples": Product(
         "Generated samples",
         "A row is a volume: its middle axial, coronal and sagittal slice, then those of the real volume whose mask "
-        "it was conditioned on. The first repeat that has samples, for each GPU and config.",
+        "it was conditioned on. The first repeat that has samples, for each GPU and config. Cells train a few steps, "
+        "after which noise is expected: the pictures show that the chain works, not how good the model can be.",
         TRAINING,
         ("quality",),
     ),

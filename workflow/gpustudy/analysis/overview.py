@@ -129,6 +129,21 @@ def glance(dataset: Dataset) -> dict[str, list[Glance]]:
     return found
 
 
+def trained(dataset: Dataset, gpu: str) -> str:
+    """Return what the cells of ``gpu`` train, in words: times of different workloads are not comparable."""
+    study = dataset.survey.study
+    if gpu not in study.gpus:
+        return ""
+    name = study.gpus[gpu].workload
+    workload = study.workloads[name]
+    model, train = workload.model, workload.train
+    channels = "-".join(str(model.base_channels * factor) for factor in model.channel_mult)
+    return (
+        f"workload {name}: volumes of {'x'.join(map(str, model.volume))}, network of {channels} channels, "
+        f"{train.iterations} measured steps"
+    )
+
+
 def _glance(dataset: Dataset, group: Group, time: Estimate, longest: float) -> Glance:
     ratio = None if group.config == BASELINE else speedup_of(dataset, group)
     interval = f" ({ratio.low:.2f} to {ratio.high:.2f})" if ratio and ratio.low is not None else ""

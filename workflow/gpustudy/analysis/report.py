@@ -82,6 +82,7 @@ def render(dataset: Dataset) -> str:
         banner=style.CRAFTED_BANNER if dataset.crafted else "",
         findings=overview.grouped(sentences(dataset), gpus),
         glance=overview.glance(dataset),
+        trained={gpu: overview.trained(dataset, gpu) for gpu in dataset.gpus},
         gpus=_described(gpus, survey.study.gpus),
         configs=_described(dataset.configs, survey.study.configs),
         matrix=overview.matrix(survey.cells),
