@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from gpustudy.analysis import tables
 from gpustudy.analysis.dataset import Dataset, Group
+from gpustudy.analysis.draw import draw_figure
 from gpustudy.analysis.groups import conversions_of, largest_class, speedup_of
 from gpustudy.base.digests import file_sha256
 from gpustudy.base.errors import UserError
@@ -114,17 +116,40 @@ def test_broken_table_is_one_sentence(tmp_path: Path) -> None:
         _ = Dataset(crafted.survey()).class_time
 
 
-@pytest.mark.parametrize("damage", ["missing", "another"])
-def test_a_listed_table_that_is_missing_or_another_is_never_passed_over(damage: str, tmp_path: Path) -> None:
-    crafted = Crafted(tmp_path)
+def listed(root: Path) -> tuple[Crafted, Path]:
+    """A cell whose metrics.json lists the table of its steps, and that table."""
+    crafted = Crafted(root)
     crafted.done("cpu", "baseline", 1, [1.0])
     stage = next(stage for stage in crafted.cells[0].stages if stage.stage == "train")
     assert stage.metrics is not None
     table, listing = stage.metrics / "steps.parquet", stage.metrics / "metrics.json"
-    content = json.loads(listing.read_text()) | {"tables": {table.name: {"sha256": file_sha256(table)}}}
-    listing.write_text(json.dumps(content))
+    about = {"sha256": file_sha256(table), "bytes": table.stat().st_size}
+    listing.write_text(json.dumps(json.loads(listing.read_text()) | {"tables": {table.name: about}}))
     assert len(Dataset(crafted.survey()).steps)
-    table.unlink() if damage == "missing" else table.write_bytes(table.read_bytes() + b"PAR1")
+    return crafted, table
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut short"])
+def test_a_listed_table_that_is_missing_or_cut_short_costs_its_stage_alone(damage: str, tmp_path: Path) -> None:
+    crafted, table = listed(tmp_path)
+    table.unlink() if damage == "missing" else table.write_bytes(table.read_bytes()[:-100])
+    dataset = Dataset(crafted.survey())
+    (cell,) = dataset.survey.cells
+    assert cell.state == "damaged"
+    assert cell.reason.startswith(f"{table} is not the file that metrics.json beside it lists: remove {table.parent}")
+    (group,) = dataset.groups("cpu")
+    assert (group.word("train"), group.word("census")) == ("damaged", "")
+    assert dataset.step_times(group) == {}
+    assert not dataset.class_time.empty
+    draw_figure("step_time", crafted.survey(), tmp_path / "figures")
+    (row,) = tables.build("states", dataset).rows
+    assert [value.text for value in row][1] == "damaged"
+    assert row[-1].text == cell.reason
+
+
+def test_a_listed_table_of_equal_length_and_other_content_is_never_passed_over(tmp_path: Path) -> None:
+    crafted, table = listed(tmp_path)
+    table.write_bytes(table.read_bytes()[:-1] + b"?")
     with pytest.raises(
         UserError, match=r"steps\.parquet is not the file that metrics\.json .*: remove .* and run again"
     ):

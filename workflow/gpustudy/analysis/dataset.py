@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from gpustudy.analysis.cellrows import CellRows
+from gpustudy.analysis.damage import not_as_made, told_apart
 from gpustudy.base.digests import file_sha256
 from gpustudy.base.errors import UserError
 from gpustudy.metrics import schemas
@@ -64,7 +65,7 @@ class Dataset:
     """
 
     def __init__(self, survey: Survey) -> None:
-        self.survey = survey
+        self.survey = survey = told_apart(survey)
         self.gpus: tuple[str, ...] = tuple(dict.fromkeys(cell.gpu for cell in survey.cells))
         self.configs: tuple[str, ...] = tuple(dict.fromkeys(cell.config for cell in survey.cells))
 
@@ -218,10 +219,7 @@ def _whole(folder: Path, name: str) -> Path | None:
     if name not in listed:
         return path if path.is_file() else None
     if not path.is_file() or file_sha256(path) != listed[name]["sha256"]:
-        raise UserError(
-            f"{path} is not the file that metrics.json beside it lists: remove {folder} and run again, "
-            "or import its archive again."
-        )
+        raise UserError(not_as_made(path))
     return path
 
 
