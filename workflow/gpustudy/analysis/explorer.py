@@ -64,7 +64,9 @@ COLUMNS = (
     Column("score_ns", "score, ms / step",
            "priority score: the time of a step that the largest global speed-up estimated for each launch would save",
            scale=1e-6, is_modelled=True),
-    Column("flops", "GFLOP / step", "operations by the operator's shapes, at its first launch", scale=1e-9),
+    Column("flops", "GFLOP / step",
+           "operations by the operator's shapes, at its first launch; on the CPU in the row of the operator that was "
+           "called (aten::convolution), while its time is in the rows of those that it calls", scale=1e-9),
     Column("ipc", "IPC", "warp instructions executed per active cycle of an SM"),
     Column("achieved_occupancy_pct", "occupancy %", "active warps of the most that an SM holds"),
     Column("tensor_pipe_pct", "tensor pipe %", "active cycles in which the tensor pipe was busy"),
