@@ -56,6 +56,12 @@ def test_foreign_cells_are_imported_during_a_run_and_own_cells_are_not(sites):
         assert "another snakemake" in refused.stdout
         assert "gpustudy archive:" in refused.stdout
         assert here.gpustudy("gc", "--delete", check=False).returncode == 2
+        status = next(here.root.glob("results/cells/a100/*/r1/train-*/status.json"))
+        before = status.read_text()
+        status.write_text(f"{before}\n")
+        replacing = here.gpustudy("archive", "import", str(there / "a100.zip"), "--replace", check=False)
+        assert (replacing.returncode, "another snakemake" in replacing.stdout) == (2, True)
+        status.write_text(before)
     assert set.union(*foreign_states(here).values()) == {"done"}
     assert not (here.root / "results/cells/cpu").exists()
     assert jobs_of(here)[0] == cells()

@@ -143,8 +143,8 @@ def _import(arguments: argparse.Namespace) -> int:
 
 
 def _claim(effective: Effective, found: list[Arrival]) -> None:
-    """Hold this folder's run lock; a run that is under way is no hindrance to cells that it cannot be writing."""
-    from gpustudy.archive.importing import foreign_only
+    """Hold this folder's run lock; a run that is under way is no hindrance to new cells that it cannot be writing."""
+    from gpustudy.archive.importing import DIFFERENT, foreign_only
     from gpustudy.base.errors import UserError
     from gpustudy.launch.run_lock import hold_run_lock
     from gpustudy.study.cells import Keys
@@ -153,7 +153,8 @@ def _claim(effective: Effective, found: list[Arrival]) -> None:
     try:
         hold_run_lock()
     except UserError:
-        if not foreign_only(Keys(effective), (arrival.stage.folder for arrival in found)):
+        replaces = any(arrival.presence == DIFFERENT for arrival in found)  # what the run may be drawing from
+        if replaces or not foreign_only(Keys(effective), (arrival.stage.folder for arrival in found)):
             raise
         print("A run is under way here; it will use the imported cells when it is started again.", file=sys.stderr)
 
