@@ -72,19 +72,20 @@ class Slurm:
 
     def last_jobs(self, count: int) -> list[list[str]]:
         """Return id and state of the last jobs, as accounting has them; a job that was requeued is there twice."""
-        lines = self.ask("sacct", "-X", "-n", "--duplicates", "--parsable2", "--format=JobID,State").splitlines()
+        words = ("-X", "-n", "--duplicates", "--parsable2", "--starttime=now-1day", "--format=JobID,State")
+        lines = self.ask("sacct", *words).splitlines()  # without a start: those since midnight alone
         return [line.split("|") for line in lines[-count:]]
 
     def set_node(self, state: str) -> None:
-        """Set the state of the one node: down, drain or resume."""
-        node = self.ask("sinfo", "--noheader", "--format=%n").split()[0]
-        self.ask("scontrol", "update", f"nodename={node}", f"state={state}", "reason=test")
+        """Set the state of the one node: down, drain or resume; a node that came back by itself is left as it is."""
+        node, now = self.ask("sinfo", "--noheader", "--format=%n %T").split()[:2]
+        if state != "resume" or now.startswith(("down", "drain")):
+            self.ask("scontrol", "update", f"nodename={node}", f"state={state}", "reason=test")
 
     def mend(self) -> None:
         """Start what a test left stopped and bring the node back."""
         self.up()
-        if self.ask("sinfo", "--noheader", "--format=%T").split()[0].startswith(("down", "drain")):
-            self.set_node("resume")
+        self.set_node("resume")
 
     def _script(self, name: str, *arguments: str) -> None:
         environment = {**os.environ, "GPUSTUDY_SLURM_DIR": str(self.folder), "GPUSTUDY_SLURM_ACCOUNT": ACCOUNT}
