@@ -137,7 +137,7 @@ def test_a_preflight_that_is_stopped_leaves_no_job(checkout, slurm, number):
         assert process.wait(timeout=60) == 130
         slurm.wait_until_empty()
     finally:
-        slurm.set_node("resume")
+        slurm.resume_node()
     assert not list((checkout.root / "results").glob(".preflight-*"))
 
 
@@ -146,7 +146,7 @@ def test_a_job_that_does_not_start_is_cancelled_in_time(checkout, slurm):
     try:
         checks, _, _ = preflight(checkout, environment(checkout, slurm), "expanse", "--in-job", "--wait", "0.1")
     finally:
-        slurm.set_node("resume")
+        slurm.resume_node()
     assert checks["job"]["level"] == "WARN"
     assert "did not start within 0.1 minutes" in checks["job"]["sentence"]
     assert not slurm.queue()

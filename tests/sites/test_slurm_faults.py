@@ -157,7 +157,7 @@ def test_a_failed_node_does_not_run_a_job_twice(stage):
     job = stage.slurm.wait_for("RUNNING")
     stage.slurm.set_node("down")
     stage.slurm.wait_until_empty()  # JobRequeue=1 would have queued it again
-    stage.slurm.set_node("resume")
+    stage.slurm.resume_node()
     assert run.finish() == 0, run.printed
     # Slurm keeps a FAILED record of the submission that excluded the only node
     ends = [state for number, state in stage.slurm.last_jobs(3) if int(number) >= int(job)]
@@ -211,7 +211,7 @@ def test_a_drained_node_keeps_a_run_waiting_and_no_longer(stage):
     stage.slurm.wait_for("PENDING")
     time.sleep(5)
     assert run.process.poll() is None
-    stage.slurm.set_node("resume")
+    stage.slurm.resume_node()
     assert run.finish() == 0, run.printed
     stage.require_whole()
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -77,15 +78,30 @@ class Slurm:
         return [line.split("|") for line in lines[-count:]]
 
     def set_node(self, state: str) -> None:
-        """Set the state of the one node: down, drain or resume; a node that came back by itself is left as it is."""
-        node, now = self.ask("sinfo", "--noheader", "--format=%n %T").split()[:2]
-        if state != "resume" or now.startswith(("down", "drain")):
-            self.ask("scontrol", "update", f"nodename={node}", f"state={state}", "reason=test")
+        """Set the state of the one node: down or drain."""
+        self.ask("scontrol", "update", f"nodename={self._node()[0]}", f"state={state}", "reason=test")
+
+    def resume_node(self, limit_s: float = 30) -> None:
+        """Bring the node back, which may come back by itself in the same moment: then Slurm refuses to resume it."""
+
+        def is_up() -> bool:
+            name, state = self._node()
+            if state.startswith(("down", "drain")):
+                with suppress(AssertionError):
+                    self.ask("scontrol", "update", f"nodename={name}", "state=resume")
+                return False
+            return True
+
+        wait_until(is_up, limit_s, "a node that is up")
+
+    def _node(self) -> list[str]:
+        """Return name and state of the one node."""
+        return self.ask("sinfo", "--noheader", "--format=%n %T").split()[:2]
 
     def mend(self) -> None:
         """Start what a test left stopped and bring the node back."""
         self.up()
-        self.set_node("resume")
+        self.resume_node()
 
     def _script(self, name: str, *arguments: str) -> None:
         environment = {**os.environ, "GPUSTUDY_SLURM_DIR": str(self.folder), "GPUSTUDY_SLURM_ACCOUNT": ACCOUNT}
