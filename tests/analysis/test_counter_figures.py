@@ -119,7 +119,7 @@ def test_cost_is_the_time_of_the_stages(counted: Dataset) -> None:
     assert found == {"train": 30.0, "census": 12.0, "counters": 600.0, "quality": 45.0}
     with style.look():
         texts = texts_of(figure_of("profiling_cost", counted))
-    assert "51 of 52" in texts  # all launches of a step but the copy
+    assert "51 of 52 launches" in texts  # all launches of a step but the copy
 
 
 def test_runs_fill_the_parts_that_launches_touch() -> None:
