@@ -83,7 +83,7 @@ def many_kernels(results: Path) -> None:
         pq.write_table(pa.concat_tables([whole, pa.Table.from_pylist(rows, schema=whole.schema)]), path)
         manifest = path.parent / "metrics.json"
         content = json.loads(manifest.read_text())
-        content["tables"][path.name]["sha256"] = file_sha256(path)
+        content["tables"][path.name] |= {"sha256": file_sha256(path), "bytes": path.stat().st_size}
         write_json(manifest, content)
 
 
