@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -124,6 +126,20 @@ def left_record(folder: Path, host: str) -> Path:
     record.parent.mkdir(parents=True)
     record.write_text("11\n")
     return record
+
+
+def test_a_record_that_the_watcher_removes_meanwhile_is_done(folder):
+    record = left_record(folder, socket.gethostname())
+    with record.open() as held, ThreadPoolExecutor(1) as pool:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        cancelling = pool.submit(slurm_jobs.cancel_jobs, record)
+        with pytest.raises(TimeoutError):  # it waits for the record
+            cancelling.result(timeout=0.5)
+        record.unlink()
+        fcntl.flock(held, fcntl.LOCK_UN)
+        assert cancelling.result(timeout=LIMIT_S) == []
+    assert slurm_jobs.cancel_jobs(record) == []
+    assert not (folder / "cancelled").exists()
 
 
 def guard(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str | None:

@@ -81,10 +81,15 @@ def end_on_sigterm() -> None:
 def cancel_jobs(record: Path) -> list[str]:
     """Cancel the jobs of a record that are still queued, wait until they are gone, and remove the record.
 
+    Returns:
+        The jobs; none where another process has done it: that of the run itself may end while the next run begins.
+
     Raises:
         OSError, subprocess.SubprocessError: Slurm does not answer; the record stays.
     """
-    with _locked(record):
+    with _locked(record) as there:
+        if not there:
+            return []
         jobs = _queued(_ids(record), _UNFINISHED)
         if jobs:
             _ask(["scancel", *jobs])
@@ -150,11 +155,16 @@ def _left_records() -> list[Path]:
 
 
 @contextmanager
-def _locked(record: Path) -> Iterator[None]:
-    """Hold the record as ``sbatch`` does during a submission."""
-    with record.open("r+") as file:
+def _locked(record: Path) -> Iterator[bool]:
+    """Hold the record as ``sbatch`` does during a submission. False where it was removed before it could be held."""
+    try:
+        file = record.open("r+")
+    except FileNotFoundError:
+        yield False
+        return
+    with file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        yield record.exists()
 
 
 def _ids(record: Path) -> list[str]:
