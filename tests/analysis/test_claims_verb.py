@@ -69,7 +69,9 @@ def test_scripts_can_compare_with_expected_verdicts(checkout: Path, capsys: pyte
     [
         (["O9"], "unknown claim 'O9'"),
         (["--fail-on", "contradict"], "unknown verdict 'contradict': did you mean 'CONTRADICTED'?"),
-        (["--expect", "absent.json"], "absent.json cannot be read as JSON"),
+        (["--expect", "absent.json"], "absent.json does not exist: name a JSON file of verdicts by claim"),
+        (["--expect", "."], ". is a folder, not a file: name a JSON file"),
+        (["--expect", "broken.json"], "broken.json is no JSON (Expecting value: line 1 column 6 (char 5))"),
         (["--expect", "list.json"], "list.json holds no verdicts by claim"),
         (["--expect", "typo.json"], "unknown verdict 'SUPORTED': did you mean 'SUPPORTED'?"),
     ],
@@ -78,6 +80,7 @@ def test_mistakes_are_one_sentence(
     checkout: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
     (checkout / "list.json").write_text("[]")
+    (checkout / "broken.json").write_text('{"a":')
     (checkout / "typo.json").write_text('{"G3": "SUPORTED"}')
     assert main(["claims", *arguments]) == 2
     assert said in capsys.readouterr().err

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpustudy.base.errors import UserError
+from gpustudy.base.reading import read_text, require_folder
 from gpustudy.data.definitions import DATA_KINDS
 
 NIFTI_SUFFIXES = (".nii.gz", ".nii")
@@ -84,8 +85,7 @@ def nifti_files(folder: Path, deep: bool = False) -> dict[str, Path]:
     Raises:
         UserError: the folder is absent or holds none, or two files share a stem.
     """
-    if not folder.is_dir():
-        raise UserError(f"the image folder {folder} does not exist: correct the path in the data set's definition.")
+    require_folder(folder, "name a folder of .nii or .nii.gz files")
     files: dict[str, Path] = {}
     for path in sorted(folder.rglob("*") if deep else folder.iterdir()):
         stem = nifti_stem(path)
@@ -134,10 +134,8 @@ def find_brats_cases(folder: Path) -> tuple[SourceCase, ...]:
 
 def _chosen(name: str, cases: tuple[SourceCase, ...], listing: Path) -> tuple[SourceCase, ...]:
     """Return the cases listed in a text file, in the order of their ids."""
-    try:
-        wanted = {line.strip() for line in listing.read_text().splitlines() if line.strip()}
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"data.{name}.cases: {listing} cannot be read ({error}): correct the path.") from error
+    lines = read_text(listing, f"correct the path at data.{name}.cases").splitlines()
+    wanted = {line.strip() for line in lines if line.strip()}
     absent = sorted(wanted - {case.case_id for case in cases})
     if absent or not wanted:
         what = f"case {absent[0]!r} is in no folder of the data set" if absent else "it lists no case"

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 import gpustudy
 from gpustudy.base.canonical import normalise
 from gpustudy.base.errors import UserError
+from gpustudy.base.reading import read_text
 from gpustudy.base.words import nearest
 from gpustudy.study.mistakes import Layer, file_of, user_error
 from gpustudy.study.models import Study
@@ -145,18 +146,23 @@ def read_yaml(path: Path) -> dict[str, Any]:
     Raises:
         UserError: the file is missing, is no YAML, names a key twice, or is no mapping.
     """
+    text = read_text(path, "run from the root of the checkout, or name another file")
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)  # noqa: S506 (a SafeLoader below)
-    except FileNotFoundError as error:
-        raise UserError(f"{path} does not exist: run from the root of the checkout, or name another file.") from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-        text = " ".join(str(error).split())
-        raise UserError(f"{path} is no readable YAML ({text}): correct it there.") from error
+        content = yaml.load(text, _UniqueKeys)  # noqa: S506 (a SafeLoader below)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise UserError(f"{path} is no readable YAML ({_place_and_problem(error)}): correct it there.") from error
     if content is None:
         return {}
     if not isinstance(content, dict):
         raise UserError(f"{path} holds a {type(content).__name__}, not a mapping: see config.yaml for the form.")
     return content
+
+
+def _place_and_problem(error: Exception) -> str:
+    """Return what a parser found and where, without the excerpts that fill several lines."""
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or " ".join(str(error).split())
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else problem
 
 
 _MERGE_TAG = "tag:yaml.org,2002:merge"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpustudy.base.errors import UserError
+from gpustudy.base.reading import read_text
 from gpustudy.base.words import nearest
 from gpustudy.verbs.common import add_study_options, effective_of, print_json
 
@@ -128,10 +129,11 @@ def _verdicts(text: str, known: Mapping[str, str]) -> set[str]:
 
 
 def _expected(path: Path, known: Mapping[str, str]) -> dict[str, str]:
+    text = read_text(path, 'name a JSON file of verdicts by claim, such as {"O1-1": "SUPPORTED"}')
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read as JSON ({str(error).splitlines()[0]}): correct it.") from error
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is no JSON ({error}): correct it there.") from error
     if not isinstance(content, dict) or not all(isinstance(verdict, str) for verdict in content.values()):
         raise UserError(f'{path} holds no verdicts by claim: write {{"O1-1": "SUPPORTED"}}.')
     for name, verdict in content.items():

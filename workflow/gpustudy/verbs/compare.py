@@ -106,7 +106,8 @@ def _side(word: str, seen: Survey, stack: ExitStack) -> Side:
     from gpustudy.study.states import Survey
 
     path = Path(word)
-    is_archive = word.startswith(SCHEMES) or path.suffix == ".zip" or (path / "manifest.json").is_file()
+    is_place = word.startswith((*SCHEMES, "/", "./", "../"))
+    is_archive = is_place or path.suffix == ".zip" or (path / "manifest.json").is_file()
     if word == HERE or not is_archive:
         return side_of(word, seen)
     target = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpustudy-compare-")))

@@ -20,8 +20,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Make them."""
     from gpustudy.base.own import require_own_folder
+    from gpustudy.base.reading import require_folder
     from gpustudy.metrics.make import make_metrics
 
+    require_folder(arguments.raw, "name the folder of a stage below results/cells")
     require_own_folder(arguments.output, "folder of tables", ("metrics.json", "cells.parquet"))
     make_metrics(arguments.raw, arguments.output, arguments.metrics_key)
     return 0

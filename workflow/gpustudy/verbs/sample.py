@@ -27,9 +27,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Draw the images."""
+    from gpustudy.base.reading import require_folder
     from gpustudy.medddpm.device import choose_device
     from gpustudy.medddpm.run import sample_run
+    from gpustudy.medddpm.rundir import RUN_FILE
 
+    require_folder(arguments.training_run, "name the --out of a 'gpustudy train'", RUN_FILE)
+    if arguments.data:
+        require_folder(arguments.data, "name a folder of prepared data", "manifest.json")
     path = sample_run(
         arguments.training_run,
         arguments.out,

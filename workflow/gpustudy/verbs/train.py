@@ -52,10 +52,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train; Ctrl-C leaves a checkpoint to resume from."""
+    from gpustudy.base.reading import require_folder
     from gpustudy.medddpm.device import choose_device
     from gpustudy.medddpm.run import RunSettings, train_run
     from gpustudy.medddpm.settings import TrainSettings, options_for
 
+    require_folder(arguments.data, "prepare your images with 'gpustudy data prepare-folder'", "manifest.json")
     train = TrainSettings(
         iterations=arguments.iterations,
         accumulation=arguments.accumulation,
