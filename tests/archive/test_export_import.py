@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import zipfile
+from pathlib import Path
 
 import pytest
 import yaml
@@ -14,6 +15,7 @@ from gpustudy.archive.comparing import compare
 from gpustudy.archive.history import read_history, remembered_archives
 from gpustudy.archive.importing import DIFFERENT, NEW, SAME
 from gpustudy.archive.intact import check_results
+from gpustudy.base.digests import file_sha256
 from gpustudy.base.errors import UserError
 from gpustudy.base.status import Status, write_status
 from gpustudy.study import cells as cells_module
@@ -252,6 +254,24 @@ def test_a_damaged_raw_file_is_not_exported(sites, tmp_path):
     assert not (tmp_path / "a.zip").exists()
     with pytest.raises(UserError, match="is not what its stage wrote"):
         check_results(there.results)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [(lambda path: path.write_text("rot"), "is not the file that its stage wrote"), (Path.unlink, "is missing")],
+)
+def test_a_table_that_was_cut_short_or_lost_is_not_exported(sites, tmp_path, spoil, said):
+    there, _ = sites
+    metrics = next(there.results.glob("metrics/a100/opt1/r1/train-*/metrics.json"))
+    table = metrics.with_name("steps.parquet")
+    table.write_text("rows")
+    listed = {"steps.parquet": {"rows": 1, "bytes": 4, "sha256": file_sha256(table)}}
+    metrics.write_text(json.dumps(json.loads(metrics.read_text()) | {"tables": listed}))
+    export(there, tmp_path / "whole.zip")
+    spoil(table)
+    with pytest.raises(UserError, match=f"{table.name} {said}.*: remove its folder and run again"):
+        export(there, tmp_path / "a.zip")
+    assert not (tmp_path / "a.zip").exists()
 
 
 def test_an_export_never_overwrites_a_file_and_needs_something_to_export(sites, tmp_path):

@@ -115,6 +115,27 @@ def test_an_archive_that_cannot_be_noted_is_written_and_said_to_be(folder, capsy
     assert main(["archive", "verify", "a.zip"]) == 0
 
 
+def test_a_damaged_stage_is_left_out_of_an_archive_and_named(folder, capsys):
+    status = next(folder.glob("results/cells/a100/opt1/r1/census-*/status.json"))
+    status.write_text("{ cut sho")
+    told = words(capsys, "archive", "export", "a.zip", *CELLS)
+    assert list(told["left_out"]) == ["a100/opt1/r1/census"]
+    assert (told["cells"], told["stages"]) == (1, 6)
+    assert main(["archive", "export", "b.zip", *CELLS]) == 0
+    said = capsys.readouterr().err
+    assert "a100/opt1/r1/census is damaged and left out: results/cells/a100/opt1/r1/census-" in said
+    assert said.count("left out") == 1
+    assert main(["archive", "verify", "b.zip"]) == 0
+
+
+def test_an_export_of_damaged_stages_alone_says_why_there_is_nothing(folder, capsys):
+    for status in folder.glob("results/cells/a100/opt1/r1/*/status.json"):
+        status.write_text("{ cut sho")
+    assert main(["archive", "export", "a.zip", *CELLS]) == 2
+    assert "has a current result here. a100/opt1/r1/train is damaged: results/" in capsys.readouterr().err
+    assert not (folder / "a.zip").exists()
+
+
 def test_a_wrong_name_is_told_with_the_nearest_one(folder, capsys):
     assert main(["archive", "export", "a.zip", "--gpu", "a10"]) == 2
     assert "unknown gpu 'a10': did you mean 'a100'?" in capsys.readouterr().err

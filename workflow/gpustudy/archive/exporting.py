@@ -8,7 +8,7 @@ import stat
 import time
 import zipfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -48,17 +48,32 @@ _CRAFTED = "crafted"
 """Origin that provenance gives to results that nobody measured: an archive of them says so."""
 
 
+_MEND_RAW = "set the stage aside with 'gpustudy retry', or restore the file"
+_MEND_TABLES = "remove its folder and run again, or import its archive again"
+
+
 @dataclass(frozen=True)
 class Source:
-    """A file to export: where it lies, and the SHA-256 that its stage gave it (None: unknown)."""
+    """A file to export: where it lies, the SHA-256 that its stage gave it (None: unknown), what to do if it differs."""
 
     path: Path
     sha256: str | None = None
+    mend: str = _MEND_RAW
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export wrote; ``crafted`` names the cells that nobody measured, ``unnoted`` is why no record was kept."""
+    """What an export wrote.
+
+    Attributes:
+        archive: identity of the archive.
+        cells: how many cells it holds something of.
+        stages: how many stage folders it holds.
+        size: bytes of its files.
+        crafted: the cells that nobody measured.
+        unnoted: why no record of the archive was kept here; empty where one was.
+        left_out: ``GPU/CONFIG/rN/STAGE`` of every damaged stage that stayed behind -> why.
+    """
 
     archive: str
     cells: int
@@ -66,6 +81,7 @@ class Exported:
     size: int
     crafted: tuple[str, ...] = ()
     unnoted: str = ""
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 def export_archive(
@@ -82,8 +98,8 @@ def export_archive(
         licence: SPDX name of the licence that the results are given under.
 
     Raises:
-        UserError: the file exists, nothing is there to export, a raw file is not what its stage wrote, or the
-            history here cannot be read.
+        UserError: the file exists, nothing is there to export, a file is not what its stage wrote, or the history
+            here cannot be read.
     """
     if file.exists():
         raise UserError(f"{file} exists: name another file, or remove it first.")
@@ -95,8 +111,15 @@ def export_archive(
         for stage in state.stages
         for name, content in _generated(seen, keys, state.cell, stage, sources)
     }
+    left_out = {
+        f"{state.cell}/{stage.stage}": stage.reason
+        for state in cells
+        for stage in state.stages
+        if stage.state == DAMAGED
+    }
     if not sources:
-        raise UserError(f"nothing to export to {file}: none of these cells has a current result here.")
+        why = "".join(f" {stage} is damaged: {reason}" for stage, reason in list(left_out.items())[:1])
+        raise UserError(f"nothing to export to {file}: none of these cells has a current result here.{why}")
     check_names([*sources, *generated], str(file))
     folders = stage_folders([*sources, *generated], str(file))
     progress = Progress(f"export {file}", len(sources), "file")
@@ -121,9 +144,8 @@ def export_archive(
     except OSError as error:  # the archive is written and whole: results that may only be read are no hindrance
         unnoted = f"{error.filename or seen.results}: {error.strerror or error}"
     places = {(folder.gpu, folder.config, folder.repeat) for folder in folders}
-    return Exported(
-        manifest.identity, len(places), len(folders), total_bytes(manifest.members.values()), manifest.crafted, unnoted
-    )
+    size = total_bytes(manifest.members.values())
+    return Exported(manifest.identity, len(places), len(folders), size, manifest.crafted, unnoted, left_out)
 
 
 def _top_members(seen: Survey, cells: list[CellState], history: list[dict[str, Any]]) -> dict[str, bytes]:
@@ -151,7 +173,8 @@ def _about(site: str, licence: str, with_raw: bool) -> dict[str, Any]:
 
 def _origin(cells: list[CellState]) -> dict[str, Any]:
     """Return the mark of an archive that holds crafted results, which its importer is told; empty for measured ones."""
-    made_up = sorted({str(state.cell) for state in cells for stage in state.stages if _is_crafted(stage)})
+    stages = ((state.cell, stage) for state in cells for stage in state.stages if stage.state != DAMAGED)
+    made_up = sorted({str(cell) for cell, stage in stages if _is_crafted(stage)})
     return {"origin": _CRAFTED, "crafted_cells": made_up} if made_up else {}
 
 
@@ -190,9 +213,11 @@ def _raw_sources(raw: Path, member: str) -> Iterator[tuple[str, Source]]:
 def _table_sources(stage: StageState, member: str) -> Iterator[tuple[str, Source]]:
     """Yield the files of a folder of tables, and beside them what the raw files say of cell and provenance."""
     assert stage.metrics is not None
-    for path in sorted(stage.metrics.rglob("*")):
-        if path.is_file() and not path.name.startswith("."):
-            yield f"{member}/{path.relative_to(stage.metrics).as_posix()}", Source(path)
+    content = json.loads((stage.metrics / METRICS_FILE).read_bytes())
+    listed = content.get("tables", {}) | content.get("files", {})
+    found = (path for path in stage.metrics.rglob("*") if path.is_file() and not path.name.startswith("."))
+    for name in sorted({*listed, *(path.relative_to(stage.metrics).as_posix() for path in found)}):
+        yield f"{member}/{name}", Source(stage.metrics / name, listed.get(name, {}).get("sha256"), _MEND_TABLES)
     for name in (CELL_FILE, _PROVENANCE):
         if stage.raw and (stage.raw / name).is_file() and not (stage.metrics / name).exists():
             yield f"{member}/{name}", Source(stage.raw / name)
@@ -225,6 +250,8 @@ class _Writer:
 
     def add_file(self, name: str, source: Source) -> None:
         """Store a file, compared on the way with the sum that its stage gave it."""
+        if not source.path.is_file():
+            raise UserError(f"{source.path} is missing: {source.mend}.")
         digest, size = hashlib.sha256(), 0
         entry = _entry(name, source.path.stat().st_size)
         with source.path.open("rb") as stream, self._archive.open(entry, "w") as target:
@@ -233,10 +260,7 @@ class _Writer:
                 target.write(block)
                 size += len(block)
         if source.sha256 not in (None, digest.hexdigest()):
-            raise UserError(
-                f"{source.path} is not the file that its stage wrote (its SHA-256 differs): "
-                "set the stage aside with 'gpustudy retry', or restore the file."
-            )
+            raise UserError(f"{source.path} is not the file that its stage wrote (its SHA-256 differs): {source.mend}.")
         self.members[name] = Member(size, digest.hexdigest())
 
 

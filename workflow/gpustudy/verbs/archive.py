@@ -22,7 +22,8 @@ examples:
   gpustudy archive export paper.zip --with metrics --licence CC-BY-4.0
 
 Current results are stored as they are, with their sums, documents and provenance; those of old keys stay behind.
-With raw files the tables can be made again anywhere; without them the archive is small."""
+With raw files the tables can be made again anywhere; without them the archive is small. A damaged stage is left out,
+and named with the reason."""
 _IMPORT = """\
 examples:
   gpustudy archive import v100.zip
@@ -105,6 +106,8 @@ def _export(arguments: argparse.Namespace) -> int:
     with_raw = arguments.with_ == "raw"
     done = export_archive(seen, keys, arguments.file, cells, with_raw=with_raw, licence=arguments.licence)
     _tell_crafted(done.crafted)
+    for stage, reason in done.left_out.items():
+        print(f"{stage} is damaged and left out: {reason}", file=sys.stderr)
     if done.unnoted:
         print(
             f"{arguments.file} is written, but no record of it could be kept here ({done.unnoted}): name it with "
