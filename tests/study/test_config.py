@@ -113,6 +113,14 @@ def overlay(folder, text):
         ("site: expanze", "unknown site 'expanze': did you mean 'expanse'?"),
         ("site: [local]", "unknown site '['local']': did you mean 'local'?"),
         ("seed: 1000000000000000000000", "'seed' is 1000000000000000000000, but input should be less than or equal to"),
+        (
+            "repeats: 1000000",
+            "mine.yaml: 'repeats' is 1000000, but input should be less than or equal to 1000: correct",
+        ),
+        (
+            "repeats: 1000\nconfigs: {a: {optimisations: []}, b: {optimisations: [sdpa]}}",
+            "mine.yaml: 'repeats': 4 gpus x 9 configs x 1000 repeats are 36000 cells, above the limit of 30000: take",
+        ),
         ("gpus: {a100: {memory_gib: 1e+308}}", "'gpus.a100.memory_gib' is "),
         ("repeats: " + "[" * 5000, "mine.yaml is no readable YAML"),
         ("seed: .nan", "mine.yaml: nan is not a finite number"),

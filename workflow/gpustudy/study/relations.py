@@ -17,6 +17,9 @@ from gpustudy.study.models import Study, Workload
 SIDE_MULTIPLE = 16
 """Every side of a volume must divide by 16, so that each published variant can halve it level by level."""
 
+MOST_CELLS = 30_000
+"""Most cells of a study: three times the ten thousand that planning, keys and archives are made for."""
+
 RULES = (
     "all",
     "figures",
@@ -63,6 +66,16 @@ def _found(study: Study, root: Path) -> Iterator[tuple[Location, str]]:
     yield from _impossible_stacks(study)
     yield from _impossible_sites(study)
     yield from _clashing_names(study, root)
+    yield from _too_many_cells(study)
+
+
+def _too_many_cells(study: Study) -> Iterator[tuple[Location, str]]:
+    """Yield the product of gpus, configs and repeats where no plan of it would end."""
+    counts = {"gpus": len(study.gpus), "configs": len(study.configs), "repeats": study.repeats}
+    cells = math.prod(counts.values())
+    if cells > MOST_CELLS:
+        product = " x ".join(f"{number} {name}" for name, number in counts.items())
+        yield ("repeats",), f"{product} are {cells} cells, above the limit of {MOST_CELLS}: take fewer of them."
 
 
 def _unknown_references(study: Study) -> Iterator[tuple[Location, str]]:
