@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -88,6 +89,16 @@ class Container:
     def results(self) -> tuple[Result, ...]:
         """All results, in file order, which is launch order."""
         return tuple(result for block in self.blocks for result in block.results)
+
+    @cached_property
+    def shared_blocks(self) -> tuple[int, ...]:
+        """The blocks whose header, or all, every part needs: with session facts or strings, or without entries."""
+        return tuple(
+            index
+            for index, block in enumerate(self.blocks)
+            if not (block.results or block.sources)
+            or any(number in (SESSION, STRINGS) and value for number, _, value in block.header)
+        )
 
 
 def walk(path: Path) -> Container:
@@ -276,11 +287,12 @@ def write_part(container: Container, part: Part, path: Path) -> None:
     with container.path.open("rb") as source, path.open("wb") as target:
         header = encode([(1, VARINT, FORMAT_VERSION)])
         target.write(MAGIC + _LENGTH.pack(len(header)) + header)
-        for index, block in enumerate(container.blocks):
+        for index in sorted(chosen.union(container.shared_blocks)):
+            block = container.blocks[index]
             if index in chosen or not (block.results or block.sources):
                 source.seek(block.offset)
                 target.write(source.read(block.end - block.offset))
-            elif any(number in (SESSION, STRINGS) and value for number, _, value in block.header):
+            else:
                 counts: list[Field] = [(number, VARINT, 0) for number in (NUM_SOURCES, NUM_RESULTS, PAYLOAD_BYTES)]
                 kept = [field for field in block.header if field[0] in _MESSAGES]
                 header = encode(sorted(counts + kept, key=lambda field: field[0]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,10 @@ def extract(reports: Sequence[Path], out: Path, *, salvage: bool = False, all_me
     with atomic_directory(out) as directory:
         with Tables(directory, catalogue) as tables:
             for source in sources:
-                digest = file_sha256(source.path)
+                digest = cache(partial(file_sha256, source.path))  # taken while the first launches are read
                 progress = Progress(source.path.name, source.launches or 1, "launch")
                 collected = tables.add(source, _identity(source, digest), metrics, progress.step)
-                sessions.append(source.facts() | {"sha256": digest, "launches": len(collected.launches)})
+                sessions.append(source.facts() | {"sha256": digest(), "launches": len(collected.launches)})
             rows = tables.finish(phases_by_nvtx)
         write_json(directory / SESSION_FILE, {"schema": SESSION_SCHEMA, "reports": sessions, "rows": rows})
     return rows
@@ -75,7 +76,7 @@ def _refuse_foreign(out: Path) -> None:
         )
 
 
-def _identity(source: Source, digest: str) -> Callable[[Launch], Identity]:
+def _identity(source: Source, digest: Callable[[], str]) -> Callable[[Launch], Identity]:
     return lambda launch: Identity(
-        launch.device or launch.architecture or "unknown", source.path.name, 0, digest[:KEY_HEX_DIGITS]
+        launch.device or launch.architecture or "unknown", source.path.name, 0, digest()[:KEY_HEX_DIGITS]
     )

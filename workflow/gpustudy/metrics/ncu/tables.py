@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -119,6 +120,8 @@ class Tables:
 
     def _add_rules(self, batch: Batch, evaluated: Evaluated, collected: Collected) -> None:
         """Write the rule results; where a launch's carry no estimate, also what the published formulas give."""
+        names = [quantity.name for quantity in self._catalogue.quantities]
+        durations, promised = (evaluated.values[:, names.index(name)].tolist() for name in (_DURATION, _PROPERTY))
         given: dict[int, list[Rule]] = {launch.position: [] for launch in batch.launches}
         for rule in batch.rules:
             given[rule.position].append(rule)
@@ -127,7 +130,7 @@ class Tables:
             rules, origin = given[launch.position], REPORT
             rows += [_rule_row(rule, REPORT) for rule in _sorted(rules)]
             if not any(rule.speedup is not None for rule in rules):
-                estimated = recompute(_values_of(launch, evaluated, index, self._catalogue))
+                estimated = recompute(_values_of(launch, evaluated, index, names))
                 origin = NO_ESTIMATE if estimated is None else RECOMPUTED
                 rules = [
                     Rule(
@@ -136,7 +139,7 @@ class Tables:
                     for one in estimated or ()
                 ]
                 rows += [_rule_row(rule, RECOMPUTED) for rule in _sorted(rules)]
-            collected.estimates.append(_estimate(launch, rules, origin, evaluated, index, self._catalogue))
+            collected.estimates.append(_estimate(launch, rules, origin, durations[index], promised[index]))
         columns = {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
         self._rules.write(columns | {"report": collected.report}, len(rows), collected.identity)
 
@@ -214,36 +217,27 @@ def _counter_columns(collected: Collected, catalogue: Catalogue, phases: list[st
     return columns
 
 
-def _values_of(launch: Launch, evaluated: Evaluated, index: int, catalogue: Catalogue) -> dict[str, float]:
+def _values_of(launch: Launch, evaluated: Evaluated, index: int, names: list[str]) -> dict[str, float]:
     """Return the quantities of one launch that are there, with its sizes, as the rule formulas take them."""
-    why, values = evaluated.why[index].tolist(), evaluated.values[index].tolist()
-    found = {
-        quantity.name: value
-        for quantity, value, reason in zip(catalogue.quantities, values, why, strict=True)
-        if reason == HAS_VALUE
-    }
+    values = evaluated.values[index].tolist()
+    found = {names[there]: values[there] for there in np.flatnonzero(evaluated.why[index] == HAS_VALUE).tolist()}
     for name, size in (("grid_blocks", launch.grid), ("block_threads", launch.block)):
         if size is not None:
-            found[name] = float(np.prod(size))
+            found[name] = float(math.prod(size))
     return found
 
 
-def _estimate(
-    launch: Launch, rules: list[Rule], origin: str, evaluated: Evaluated, index: int, catalogue: Catalogue
-) -> Estimate:
+def _estimate(launch: Launch, rules: list[Rule], origin: str, duration_ns: float, promised_pct: float) -> Estimate:
     def largest(kind: str) -> float | None:
         return max(
             (rule.speedup for rule in rules if rule.speedup is not None and rule.speedup_kind == kind), default=None
         )
 
-    names = [quantity.name for quantity in catalogue.quantities]
-    duration = evaluated.values[index, names.index(_DURATION)]
-    promised = evaluated.values[index, names.index(_PROPERTY)]
     return Estimate(
         group=launch.name,
-        duration_ns=float("nan") if launch.has_failed else float(duration),
+        duration_ns=math.nan if launch.has_failed else duration_ns,
         global_pct=None if origin == NO_ESTIMATE else largest("global") or 0.0,
-        property_pct=None if np.isnan(promised) else float(promised),
+        property_pct=None if math.isnan(promised_pct) else promised_pct,
         local_pct=largest("local"),
         origin=origin,
     )
@@ -265,8 +259,7 @@ def _sorted(rules: list[Rule]) -> list[Rule]:
 
 
 def _rule_row(rule: Rule, origin: str) -> dict[str, Any]:
-    fields = {key: value for key, value in vars(rule).items() if key != "position"}
-    return fields | {"launch": rule.position, "origin": origin}
+    return vars(rule) | {"launch": rule.position, "origin": origin}
 
 
 def phases_by_nvtx(collected: Collected) -> list[str]:
