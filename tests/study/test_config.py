@@ -115,7 +115,7 @@ def overlay(folder, text):
         ("seed: 1000000000000000000000", "'seed' is 1000000000000000000000, but input should be less than or equal to"),
         (
             "repeats: 1000000",
-            "mine.yaml: 'repeats' is 1000000, but input should be less than or equal to 1000: correct",
+            "mine.yaml: 'repeats': 4 gpus x 7 configs x 1000000 repeats are 28000000 cells, above the limit",
         ),
         (
             "repeats: 1000\nconfigs: {a: {optimisations: []}, b: {optimisations: [sdpa]}}",
