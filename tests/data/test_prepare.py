@@ -86,3 +86,34 @@ def test_check_folder_reports_every_fault(head, save, tmp_path):
     assert len(problems) == 2
     assert "different shapes (sample_0.nii.gz 16x16x16, sample_0.nii.gz 16x16x8)" in problems[0]
     assert "the value 0 in every voxel" in problems[1]
+
+
+def test_check_folder_reports_files_without_a_partner_beside_all_other_faults(head, save, tmp_path):
+    save(tmp_path / "mask/sample_0.nii.gz", np.ones((16, 16, 8), np.uint8))
+    (tmp_path / "mask/sample_1.nii.gz").rename(tmp_path / "mask/other_1.nii.gz")
+    lines, problems = check_folder(tmp_path)
+    assert lines == []
+    assert [problem.split(":")[0] for problem in problems[:2]] == [
+        f"{tmp_path}/image/sample_1.nii.gz has no partner in {tmp_path}/mask",
+        f"{tmp_path}/mask/other_1.nii.gz has no partner in {tmp_path}/image",
+    ]
+    assert "different shapes" in problems[2]
+    assert len(problems) == 3
+
+
+def test_check_folder_reports_every_file_that_brats_cases_lack(save, tmp_path):
+    for case_id, roles in {
+        "A": ("t1", "t1ce", "t2", "flair", "seg"),
+        "B": ("t1", "t1ce", "flair"),
+        "C": ("t2",),
+    }.items():
+        for role in roles:
+            save(tmp_path / f"{case_id}_{role}.nii.gz", np.arange(4096, dtype=np.uint8).reshape(16, 16, 16) % 5)
+    lines, problems = check_folder(tmp_path)
+    assert [line.split(":")[0] for line in lines] == ["A"]
+    told = [
+        f"{case_id}_{role}"
+        for case_id, roles in (("B", ("t2", "seg")), ("C", ("t1", "t1ce", "flair", "seg")))
+        for role in roles
+    ]
+    assert [problem.split(" has no ")[1].split()[0] for problem in problems] == told

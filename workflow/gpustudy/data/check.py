@@ -28,12 +28,11 @@ def check_folder(folder: Path) -> tuple[list[str], list[str]]:
         if (folder / MANIFEST_FILE).is_file():
             manifest = check_prepared(folder)
             return [f"prepared data set {manifest['name']}, key {manifest['key']}, {manifest['count']} cases"], []
-        cases = _cases(folder)
-        files = [] if cases else list(nifti_files(folder, deep=True).values())
+        cases, problems = _cases(folder)
+        files = [] if cases or problems else list(nifti_files(folder, deep=True).values())
     except UserError as error:
         return [], [str(error)]
     lines: list[str] = []
-    problems: list[str] = []
     for case in cases:
         _look(lines, problems, case.case_id, case.images, case)
     for path in files:
@@ -41,15 +40,15 @@ def check_folder(folder: Path) -> tuple[list[str], list[str]]:
     return lines, problems
 
 
-def _cases(folder: Path) -> tuple[SourceCase, ...]:
-    """Return the cases of a known layout, or none."""
+def _cases(folder: Path) -> tuple[tuple[SourceCase, ...], list[str]]:
+    """Return the whole cases of a known layout, and a sentence per file that another one lacks; or none of either."""
     images = next((folder / name for name in _IMAGE_FOLDERS if (folder / name).is_dir()), None)
     labels = next((folder / name for name in _LABEL_FOLDERS if (folder / name).is_dir()), None)
     if images and labels:
         return find_paired_cases(images, labels)
     if folder.is_dir() and next(folder.rglob("*_t1ce.nii*"), None):
         return find_brats_cases(folder)
-    return ()
+    return (), []
 
 
 def _look(lines: list[str], problems: list[str], title: str, images: Sequence[Path], case: SourceCase | None) -> None:

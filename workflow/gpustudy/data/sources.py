@@ -52,10 +52,13 @@ def find_cases(name: str, resolved: Mapping[str, Any], root: Path) -> tuple[Sour
         UserError: a folder is absent or empty, a file has no partner, or a listed case is not there.
     """
     if resolved["kind"] == "brats":
-        cases = find_brats_cases(root / resolved["folder"])
+        cases, faults = find_brats_cases(root / resolved["folder"])
     else:
         labels = resolved["masks" if resolved["kind"] == "whole_head" else "labels"]
-        cases = find_paired_cases(root / resolved["images"], root / labels)
+        cases, faults = find_paired_cases(root / resolved["images"], root / labels)
+    if faults:
+        more = f" ({len(faults) - 1} more such files: 'gpustudy data check' lists all.)" if len(faults) > 1 else ""
+        raise UserError(faults[0] + more)
     return cases if resolved["cases"] is None else _chosen(name, cases, root / resolved["cases"])
 
 
@@ -99,21 +102,30 @@ def nifti_files(folder: Path, deep: bool = False) -> dict[str, Path]:
     return files
 
 
-def find_paired_cases(images: Path, labels: Path) -> tuple[SourceCase, ...]:
-    """Pair the files of two folders by equal name (never by order or by digits, as the published code does)."""
+def find_paired_cases(images: Path, labels: Path) -> tuple[tuple[SourceCase, ...], list[str]]:
+    """Pair the files of two folders by equal name (never by order or by digits, as the published code does).
+
+    Returns:
+        The pairs, and a sentence per file without a partner.
+    """
     of_images, of_labels = nifti_files(images), nifti_files(labels)
-    for here, there, where in ((of_images, of_labels, labels), (of_labels, of_images, images)):
-        alone = sorted(here.keys() - there.keys())
-        if alone:
-            more = f" (and {len(alone) - 1} more)" if len(alone) > 1 else ""
-            raise UserError(
-                f"{here[alone[0]]}{more} has no partner in {where}: give image and label map the same file name."
-            )
-    return tuple(SourceCase(stem, (of_images[stem],), of_labels[stem]) for stem in sorted(of_images))
+    cases = tuple(
+        SourceCase(stem, (of_images[stem],), of_labels[stem]) for stem in sorted(of_images) if stem in of_labels
+    )
+    faults = [
+        f"{here[stem]} has no partner in {where}: give image and label map the same file name."
+        for here, there, where in ((of_images, of_labels, labels), (of_labels, of_images, images))
+        for stem in sorted(here.keys() - there.keys())
+    ]
+    return cases, faults
 
 
-def find_brats_cases(folder: Path) -> tuple[SourceCase, ...]:
-    """Collect NAME_t1, NAME_t1ce, NAME_t2, NAME_flair and NAME_seg, in whatever folders they lie."""
+def find_brats_cases(folder: Path) -> tuple[tuple[SourceCase, ...], list[str]]:
+    """Collect NAME_t1, NAME_t1ce, NAME_t2, NAME_flair and NAME_seg, in whatever folders they lie.
+
+    Returns:
+        The whole cases, and a sentence per file that a case lacks.
+    """
     modalities = DATA_KINDS["brats"].image_channels
     found: dict[str, dict[str, Path]] = {}
     for stem, path in nifti_files(folder, deep=True).items():
@@ -122,14 +134,16 @@ def find_brats_cases(folder: Path) -> tuple[SourceCase, ...]:
             found.setdefault(case_id, {})[role] = path
     if not found:
         raise UserError(f"the folder {folder} holds no file named like BraTS2021_00000_t1.nii.gz: is it BraTS2021?")
+    cases: list[SourceCase] = []
+    faults: list[str] = []
     for case_id, roles in sorted(found.items()):
-        for role in (*modalities, "seg"):
-            if role not in roles:
-                raise UserError(f"case {case_id} in {folder} has no {case_id}_{role} file: add it or remove the case.")
-    return tuple(
-        SourceCase(case_id, tuple(roles[modality] for modality in modalities), roles["seg"])
-        for case_id, roles in sorted(found.items())
-    )
+        absent = [role for role in (*modalities, "seg") if role not in roles]
+        faults += [
+            f"case {case_id} in {folder} has no {case_id}_{role} file: add it or remove the case." for role in absent
+        ]
+        if not absent:
+            cases.append(SourceCase(case_id, tuple(roles[modality] for modality in modalities), roles["seg"]))
+    return tuple(cases), faults
 
 
 def _chosen(name: str, cases: tuple[SourceCase, ...], listing: Path) -> tuple[SourceCase, ...]:
