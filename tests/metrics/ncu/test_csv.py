@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import math
+import re
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from gpustudy.base.errors import UserError
 from gpustudy.metrics.ncu.batch import NO_VALUE, NUMBER, TEXT, Batch
 from gpustudy.metrics.ncu.csvpages import metric_name, read_csv
+from gpustudy.metrics.ncu.units import to_base
 from tests.metrics.ncu.csv_builder import IDENTITY, File, Row, details_page, printed, raw_page
 
 ROW = Row(0, metrics=(("gpu__time_duration.sum", "ns", "5"),))
@@ -355,3 +358,30 @@ def test_real_exports_are_read_as_printed(shared_data: Path) -> None:
     assert copy.rules[-1].speedup == 74.14
     with pytest.raises(UserError, match="console text"):
         read_csv(folder / "cuda-kmer-counting__ecoli_gpu_kmer_k8.txt")
+
+
+EXPORTS = (
+    "GPU-Roofline-Profiler__gemm_naive.csv",
+    "llm-perf-opt__k1.details.csv",
+    "llm-perf-opt__k1.metrics.csv",
+    "nsightful__copy_blocked.csv",
+)
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_every_number_of_a_real_export_is_the_one_that_pythons_csv_module_finds(shared_data: Path, name: str) -> None:
+    """These files have no name with quotes, so the standard reader splits their rows rightly."""
+    path = shared_data / "ncu" / name
+    lines = path.read_text(encoding="utf-8-sig").splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith('"ID"'))
+    found = numbers(read_csv(path))
+    compared = set()
+    for row in csv.DictReader(lines[start:]):
+        text = row["Metric Value"].removeprefix("(!) ").replace(",", "")
+        if row["Metric Name"] and re.fullmatch(r"-?\d+(\.\d+)?", text):
+            metric = metric_name(row["Section Name"], row["Metric Name"])
+            factor = to_base(row["Metric Unit"])[1]
+            assert found[int(row["ID"]), metric, -1] == float(Decimal(text) * Decimal(factor))
+            compared.add((int(row["ID"]), metric, -1))
+    assert compared == set(found)
+    assert compared

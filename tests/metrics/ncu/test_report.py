@@ -7,20 +7,24 @@ import math
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpustudy.base.errors import UserError
+from gpustudy.metrics.catalogue import load_catalogue
 from gpustudy.metrics.ncu import process as process_module
 from gpustudy.metrics.ncu import report as report_module
 from gpustudy.metrics.ncu import worker
-from gpustudy.metrics.ncu.batch import NO_VALUE, NUMBER, TEXT, Batch
+from gpustudy.metrics.ncu.batch import NO_VALUE, NUMBER, TEXT, Batch, Launch
 from gpustudy.metrics.ncu.container import walk_whole
+from gpustudy.metrics.ncu.csvpages import read_csv
 from gpustudy.metrics.ncu.report import read_report
 from gpustudy.metrics.ncu.units import to_base
 from tests.metrics.ncu import report_builder as build
+from tests.metrics.ncu.csv_builder import Row, details_page
 from tests.metrics.ncu.report_builder import Estimate, Kernel
 from tests.metrics.ncu.test_container import REPORTS
 
@@ -105,6 +109,18 @@ def test_rules_carry_their_estimate_and_its_kind(crafted: Path) -> None:
     assert batch.rules[0].title == "Long Scoreboard Stalls"
 
 
+def test_kinds_of_rule_messages_have_the_words_of_the_other_reader(tmp_path: Path) -> None:
+    kinds = {1: "ok", 2: "warning", 3: "error", 4: "optimization"}
+    rules = tuple(Estimate(rule=f"R{kind}", kind=kind) for kind in kinds)
+    (batch,) = read_report(walk_whole(build.write(tmp_path / "kinds.ncu-rep", [replace(KERNEL, rules=rules)])))
+    assert {rule.rule: rule.type for rule in batch.rules} == {f"R{kind}": word for kind, word in kinds.items()}
+    abbreviated = zip(("INF", "WRN", "ERR", "OPT"), kinds.values(), strict=True)
+    for short, word in abbreviated:
+        path = tmp_path / "export.csv"
+        path.write_text(details_page([Row(0, rules=(("S", "R", short, "text", "", ""),))]))
+        assert [rule.type for rule in read_csv(path).rules] == [word]
+
+
 def test_only_the_metrics_asked_for_are_read(crafted: Path) -> None:
     (batch,) = read_report(walk_whole(crafted), ["gpu__time_duration.sum", "absent__metric.sum"])
     assert set(values(batch)) == {(0, "gpu__time_duration.sum", -1)}
@@ -183,8 +199,13 @@ for number in range(len(context := ncu_report.load_report(sys.argv[1]))):
                 [[metric.value(i), None if labels is None else labels.value(i)]
                  for i in range(metric.num_instances())],
             ]
+        kinds = {ncu_report.SpeedupType_GLOBAL: "global", ncu_report.SpeedupType_LOCAL: "local"}
+        types = {ncu_report.MsgType_NONE: "none", ncu_report.MsgType_OK: "ok", ncu_report.MsgType_ERR: "error",
+                 ncu_report.MsgType_OPTIMIZATION: "optimization", ncu_report.MsgType_WARNING: "warning"}
         rules = [[r["section_identifier"], r["rule_identifier"], r["rule_message"]["title"],
-                  r["rule_message"]["message"], r.get("speedup_estimation", {}).get("speedup")]
+                  r["rule_message"]["message"], types.get(r["rule_message"]["type"], "other"),
+                  r.get("speedup_estimation", {}).get("speedup"),
+                  kinds.get(r.get("speedup_estimation", {}).get("type"))]
                  for r in action.rule_results_as_dicts()]
         names = [action.name(base) for base in (action.NameBase_DEMANGLED, action.NameBase_MANGLED)]
         out.append([names, metrics, rules])
@@ -199,6 +220,7 @@ def test_real_reports_equal_what_the_reader_gives_field_by_field(shared_data: Pa
     batches = list(read_report(walk_whole(path)))
     launches = [launch for batch in batches for launch in batch.launches]
     assert [[launch.name, launch.mangled_name] for launch in launches] == [names for names, _, _ in reference]
+    assert [_facts(launch) for launch in launches] == [_expected_facts(metrics) for _, metrics, _ in reference]
     compared = 0
     for batch in batches:
         found = values(batch)
@@ -216,10 +238,31 @@ def test_real_reports_equal_what_the_reader_gives_field_by_field(shared_data: Pa
 
 def _rules_of(batch: Batch, position: int) -> list[list[Any]]:
     return [
-        [rule.section, rule.rule, rule.title or "", rule.message, rule.speedup]
+        [rule.section, rule.rule, rule.title or "", rule.message, rule.type, rule.speedup, rule.speedup_kind]
         for rule in batch.rules
         if rule.position == position
     ]
+
+
+def _facts(launch: Launch) -> list[Any]:
+    return [launch.grid, launch.block, launch.registers_per_thread, launch.context, launch.stream, launch.device]
+
+
+def _expected_facts(metrics: dict[str, Any]) -> list[Any]:
+    """The same facts from the metrics that carry them, by the names of Nsight Compute's documentation."""
+    grid, block = (tuple(metrics[f"launch__{sizes}_dim_{axis}"][1] for axis in "xyz") for sizes in ("grid", "block"))
+    names = ("launch__registers_per_thread", "launch__context_id", "launch__stream_id")
+    return [grid, block, *(metrics[name][1] for name in names), metrics["device__attribute_display_name"][1]]
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_the_catalogues_metrics_of_a_real_report_are_those_of_the_whole(shared_data: Path, name: str) -> None:
+    container, wanted = walk_whole(shared_data / "ncu" / name), load_catalogue().metrics()
+    (whole,), (chosen,) = read_report(container), read_report(container, wanted)
+    found = values(chosen)
+    assert repr(found) == repr({key: content for key, content in values(whole).items() if key[1] in wanted})
+    assert len(found) > 10
+    assert chosen.launches == whole.launches
 
 
 def _expected(metrics: dict[str, Any]) -> dict[tuple[str, int], tuple[Any, Any]]:

@@ -195,7 +195,7 @@ TABLES: dict[str, Table] = {
             *_LAUNCH_KEY,
             Column("section", "string", "", "identifier of the section"),
             Column("rule", "string", "", "identifier of the rule"),
-            Column("type", "string", "", "kind of the message, such as optimization, warning, info"),
+            Column("type", "string", "", "kind of the message: ok (information), optimization, warning, error, none"),
             Column("title", "string", "", "title of the message", nullable=True),
             Column("message", "string", "", "text of the message"),
             Column("speedup", "float64", "%", "estimated speed-up; null when the rule gives none", nullable=True),

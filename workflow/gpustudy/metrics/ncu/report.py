@@ -35,6 +35,8 @@ _PART_BYTES = 3 << 20
 
 _WORKERS = 2
 _LENGTH = struct.Struct("=Q")
+_ERROR = "error"
+"""Type of a rule's message that the reader calls ``err`` (its constant ``MsgType_ERR``); others keep its words."""
 
 
 def read_report(container: Container, metrics: Sequence[str] | None = None) -> Iterator[Batch]:
@@ -165,7 +167,7 @@ def _rule(position: int, given: dict[str, Any]) -> Rule:
         position=position,
         section=given["section"],
         rule=given["rule"],
-        type=given["type"],
+        type=_ERROR if given["type"] == "err" else given["type"],
         message=given["message"],
         title=given["title"] or None,
         speedup=given["speedup"],
