@@ -80,6 +80,26 @@ def test_launch_facts_are_kept_and_absent_ones_are_null(tmp_path: Path) -> None:
     assert rows["sm80_xmma_wgrad_implicit_gemm"]["duration_ns"] == 40_500
 
 
+@pytest.mark.parametrize("category", ["cuda_runtime", "hip_runtime"])
+def test_a_rocm_trace_gives_the_same_table(tmp_path: Path, category: str) -> None:
+    """In the form that Kineto writes on ROCm: calls named hip..., which carry the sizes of what they launch."""
+    sizes = {"grid": [64, 1, 1], "block": [256, 1, 1], "shared memory": 25600}
+    events = [
+        annotation("gpustudy.step", 0, 100),
+        annotation("gpustudy.forward", 0, 60),
+        host("aten::addmm", 10, 30, **{"Input Dims": [[8], [4, 16], [16, 8]], "External id": 7}),
+        host("hipExtModuleLaunchKernel", 20, 2, category=category, correlation=1, cid=0, **sizes),
+        host("hipMemcpyWithStream", 70, 2, category=category, correlation=2, cid=1),
+        kernel("Cijk_Ailk_Bljk_SB_MT128x128x8", 1, 90, 12, hsa_queue=0, kind="Dispatch Kernel"),
+        kernel("Memcpy HtoD (Host -> Device)", 2, 95, 3, category="gpu_memcpy", hsa_queue=0, kind="HtoD"),
+    ]
+    product, copy = _rows(tmp_path, events)
+    assert (product["class"], product["phase"], product["operator"]) == ("gemm", "forward", "aten::addmm")
+    assert (product["grid"], product["block"], product["shared_memory_bytes"]) == ([64, 1, 1], [256, 1, 1], 25600)
+    assert (product["duration_ns"], product["flops"]) == (12_000, 2 * 4 * 16 * 8)
+    assert (copy["class"], copy["phase"], copy["grid"]) == ("copy", "other", None)
+
+
 @pytest.mark.parametrize("grid", [["a", 1, 1], [[1], 1, 1], [-(10**30), 1, 1]])
 def test_facts_that_are_no_numbers_are_null(tmp_path: Path, grid: list[Any]) -> None:
     facts = {"grid": grid, "stream": "0x7f", "registers per thread": 10**12, "shared memory": 10**30}

@@ -143,14 +143,15 @@ def _device_columns(trace: Trace) -> Columns:
     counter = _FlopCounter(trace)
     for launch, call, around in zip(trace.device, called, operators, strict=True):
         counted = next((operator for operator in reversed(around) if has_formula(operator.name)), None)
-        _append_launch(columns, launch, around[0] if around else None)
+        _append_launch(columns, launch, call, around[0] if around else None)
         columns["called_ns"].append(launch.start_ns if call is None else call.start_ns)
         columns["flops"].append(None if counted is None else counter.once(counted))
     return dict(columns)
 
 
-def _append_launch(columns: Columns, launch: Event, operator: Event | None) -> None:
-    arguments = launch.arguments
+def _append_launch(columns: Columns, launch: Event, call: Event | None, operator: Event | None) -> None:
+    # Traces of ROCm have the sizes of a launch in the call, some of them nowhere else.
+    arguments = (call.arguments if call is not None else {}) | launch.arguments
     columns["name"].append(launch.name)
     columns["class"].append(classify(launch.name))
     columns["stream"].append(_integer(arguments.get("stream")))
