@@ -57,7 +57,6 @@ def run(arguments: argparse.Namespace) -> int:
     from gpustudy.medddpm.run import RunSettings, train_run
     from gpustudy.medddpm.settings import TrainSettings, options_for
 
-    require_folder(arguments.data, "prepare your images with 'gpustudy data prepare-folder'", "manifest.json")
     train = TrainSettings(
         iterations=arguments.iterations,
         accumulation=arguments.accumulation,
@@ -79,6 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         block_recompute=arguments.recompute_blocks,
     )
     options = options_for(choose_device(arguments.device), arguments.precision, arguments.channels_last)
+    require_folder(arguments.data, "prepare your images with 'gpustudy data prepare-folder'", "manifest.json")
     model = train_run(arguments.data, arguments.out, settings, options, arguments.weights, arguments.resume)
     print(model)
     return 0
