@@ -351,7 +351,8 @@ def test_acceptances_of_results_that_the_archive_does_not_bring_are_left_out(mem
 
 
 def test_an_address_that_serves_nothing_is_told(tmp_path):
-    with pytest.raises(UserError, match="cannot be fetched"), local_archive("http://127.0.0.1:9/a.zip"):
+    said = r"a\.zip cannot be fetched \(Connection refused\): download it yourself"
+    with pytest.raises(UserError, match=said), local_archive("http://127.0.0.1:9/a.zip"):
         pass
 
 

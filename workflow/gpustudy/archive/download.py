@@ -45,4 +45,12 @@ def _fetch(address: str, file: Path) -> None:
             if said is not None and target.tell() != int(said):
                 raise UserError(f"{address} ended after {target.tell()} of {said} bytes: try again.")
     except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
-        raise UserError(f"{address} cannot be fetched ({error}): download it yourself and import the file.") from error
+        raise UserError(
+            f"{address} cannot be fetched ({_why(error)}): download it yourself and name the file."
+        ) from error
+
+
+def _why(error: Exception) -> str:
+    """Return what went wrong in the words of the system; the answer of a server carries its own."""
+    reason = getattr(error, "reason", error)
+    return reason.strerror if isinstance(reason, OSError) and reason.strerror else str(error)
