@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpustudy.analysis.style import COLOURS, HATCHES, INK, QUIET, STRIP
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
@@ -25,6 +26,12 @@ REACH = 1.5
 
 LEGEND_COLUMNS = 4
 """Names side by side under a figure of text width."""
+
+COLUMN_LEGEND_IN = 0.95
+"""Height of a legend below a column, in inches: five lines under ticks and title."""
+
+_COLUMN_LEGEND_BELOW_IN = 0.36
+"""Distance from the axes to such a legend, in inches."""
 
 _ABOVE_GRID = 0.9
 """Drawing order: grid lines have 0.5, data have 1 and more."""
@@ -108,6 +115,23 @@ def area_legend(
 ) -> None:
     """Name the parts of stacked bars below the figure, in their order."""
     figure.legend(handles=area_handles(names, looks), loc="outside lower center", ncols=columns, handlelength=2.2)
+
+
+def column_legend(axes: Axes, handles: Sequence[Artist]) -> None:
+    """Name what stands in one column of a figure below its last axes, two names side by side."""
+    from matplotlib.transforms import ScaledTranslation
+
+    below = ScaledTranslation(0, -_COLUMN_LEGEND_BELOW_IN, axes.figure.dpi_scale_trans)
+    axes.legend(
+        handles=handles,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0),
+        bbox_transform=axes.transAxes + below,
+        ncols=2,
+        fontsize=6,
+        handlelength=2.0,
+        borderpad=0,
+    )
 
 
 def plain_legend(figure: Figure, names: Iterable[str], columns: int = LEGEND_COLUMNS) -> None:

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 
 PHASES = ("forward", "backward", "optimiser", "rest")
 
-_LEGEND_BELOW_IN = 0.36
-_LEGEND_IN = 0.95
-"""Height of the legends, in inches: five lines under ticks and title."""
-
 
 def draw(dataset: Dataset) -> Figure:
     """Return the figure ``floor``."""
@@ -38,7 +34,7 @@ def draw(dataset: Dataset) -> Figure:
         lambda group: (group.gpu, group.config) in floors,
         columns=2,
         width_in=style.TEXT_IN,
-        legend_in=_LEGEND_IN,
+        legend_in=marks.COLUMN_LEGEND_IN,
         word=lambda group: why_no_floor(dataset, group),
     )
     for panel in parts:
@@ -60,7 +56,7 @@ def draw(dataset: Dataset) -> Figure:
             axes.set_xlabel(f"time of a step ({unit})")
     if parts:
         for axes, names in zip(parts[-1].axes, (PHASES, tuple(FAMILIES)), strict=True):
-            _legend(figure, axes, names)
+            _legend(axes, names)
     return figure
 
 
@@ -88,19 +84,8 @@ def _ratio(floor: Floor, step: Estimate | None, scale: float, unit: str) -> str:
     return f"{style.number(step.value / floor.seconds)}x floor"
 
 
-def _legend(figure: Figure, axes: Axes, names: Sequence[str]) -> None:
+def _legend(axes: Axes, names: Sequence[str]) -> None:
     from matplotlib.lines import Line2D
-    from matplotlib.transforms import ScaledTranslation
 
     mark = Line2D([], [], linestyle="none", marker="D", color=style.INK, markersize=3.6, label="measured step")
-    below = ScaledTranslation(0, -_LEGEND_BELOW_IN, figure.dpi_scale_trans)
-    axes.legend(
-        handles=[*marks.area_handles([f"{name} ({MODELLED})" for name in names]), mark],
-        loc="upper center",
-        bbox_to_anchor=(0.5, 0),
-        bbox_transform=axes.transAxes + below,
-        ncols=2,
-        fontsize=6,
-        handlelength=2.0,
-        borderpad=0,
-    )
+    marks.column_legend(axes, [*marks.area_handles([f"{name} ({MODELLED})" for name in names]), mark])

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from gpustudy.analysis import marks, panels, quantities, series, style
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from gpustudy.analysis.dataset import Dataset, Group
@@ -36,10 +35,6 @@ OPCODE = {
 }
 """Kind of warp-level instruction -> quantity."""
 
-_LEGEND_BELOW_IN = 0.36
-_LEGEND_IN = 0.95
-"""Height of the legends, in inches: five lines under ticks and title."""
-
 
 def draw(dataset: Dataset) -> Figure:
     """Return the figure ``instruction_mix``."""
@@ -49,7 +44,7 @@ def draw(dataset: Dataset) -> Figure:
         series.has_counters(dataset),
         columns=2,
         width_in=style.TEXT_IN,
-        legend_in=_LEGEND_IN,
+        legend_in=marks.COLUMN_LEGEND_IN,
     )
     for panel in parts:
         for axes, kinds, whole in (
@@ -69,7 +64,7 @@ def draw(dataset: Dataset) -> Figure:
             (parts[-1].axes[1], OPCODE, "warp instructions (%)"),
         ):
             axes.set_xlabel(label)
-            _legend(figure, axes, [*kinds, OTHERS])
+            marks.column_legend(axes, marks.area_handles([*kinds, OTHERS]))
     return figure
 
 
@@ -83,20 +78,3 @@ def mix_of(dataset: Dataset, group: Group, kinds: Mapping[str, str], whole: str)
         return {}
     shares = {name: 100 * sum(own.get(repeat, 0.0) for repeat in repeats) / everything for name, own in counted.items()}
     return shares | {OTHERS: max(100 - sum(shares.values()), 0.0)}
-
-
-def _legend(figure: Figure, axes: Axes, names: list[str]) -> None:
-    """Name the parts of this column's bars below its last axis."""
-    from matplotlib.transforms import ScaledTranslation
-
-    below = ScaledTranslation(0, -_LEGEND_BELOW_IN, figure.dpi_scale_trans)
-    axes.legend(
-        handles=marks.area_handles(names),
-        loc="upper center",
-        bbox_to_anchor=(0.5, 0),
-        bbox_transform=axes.transAxes + below,
-        ncols=2,
-        fontsize=6,
-        handlelength=2.0,
-        borderpad=0,
-    )
