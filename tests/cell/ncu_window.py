@@ -1,4 +1,4 @@
-"""Runs the profiled program for real on the CPU, and logs every opening of the window as ncu would a launch."""
+"""Windows in place of ncu's; as a program: the profiled one for real on the CPU, each opening logged as a launch."""
 
 from __future__ import annotations
 
@@ -33,6 +33,22 @@ class LoggingWindow(ProfilerWindow):
 
     def stop(self) -> None:
         pass
+
+
+class CountingWindow(ProfilerWindow):
+    """Counts openings, and refuses to be opened twice."""
+
+    def __init__(self) -> None:
+        self.opened = 0
+        self.is_open = False
+
+    def start(self) -> None:
+        assert not self.is_open
+        self.is_open = True
+        self.opened += 1
+
+    def stop(self) -> None:
+        self.is_open = False
 
 
 def main(words: list[str]) -> int:

@@ -7,31 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpustudy.cell.ncu_gate import OperatorGate, ProfilerWindow, describe, gated
-
-
-class RecordingWindow(ProfilerWindow):
-    """A window that only counts; it refuses to be opened twice."""
-
-    def __init__(self) -> None:
-        self.opened = 0
-        self.is_open = False
-
-    def start(self) -> None:
-        assert not self.is_open
-        self.is_open = True
-        self.opened += 1
-
-    def stop(self) -> None:
-        self.is_open = False
+from gpustudy.cell.ncu_gate import OperatorGate, describe, gated
+from tests.cell.ncu_window import CountingWindow
 
 
 @pytest.fixture
-def window() -> RecordingWindow:
-    return RecordingWindow()
+def window() -> CountingWindow:
+    return CountingWindow()
 
 
-def test_first_call_of_each_signature(window: RecordingWindow) -> None:
+def test_first_call_of_each_signature(window: CountingWindow) -> None:
     gate = OperatorGate({"aten::add": 1}, 0, window)
     small, large = torch.ones(2), torch.ones(3)
 
@@ -47,7 +32,7 @@ def test_first_call_of_each_signature(window: RecordingWindow) -> None:
     assert window.opened == 4  # each step gives its own sample
 
 
-def test_quota_counts_calls_of_a_signature(window: RecordingWindow) -> None:
+def test_quota_counts_calls_of_a_signature(window: CountingWindow) -> None:
     gate = OperatorGate({"aten::mul": 3}, 0, window)
     value = torch.ones(2)
 
@@ -59,7 +44,7 @@ def test_quota_counts_calls_of_a_signature(window: RecordingWindow) -> None:
     assert window.opened == 3
 
 
-def test_backward_and_optimiser_are_seen_with_their_phase(window: RecordingWindow) -> None:
+def test_backward_and_optimiser_are_seen_with_their_phase(window: CountingWindow) -> None:
     gate = OperatorGate({}, 1, window)
     model = torch.nn.Sequential(torch.nn.Conv3d(1, 2, 3), torch.nn.SiLU(), torch.nn.Conv3d(2, 1, 3))
     optimizer = torch.optim.Adam(model.parameters())
@@ -81,20 +66,20 @@ def test_backward_and_optimiser_are_seen_with_their_phase(window: RecordingWindo
     assert all(gate.profiled[phase] > 0 for phase in gate.profiled)
 
 
-def test_window_closes_when_an_operator_fails(window: RecordingWindow) -> None:
+def test_window_closes_when_an_operator_fails(window: CountingWindow) -> None:
     gate = OperatorGate({}, 1, window)
     with pytest.raises(RuntimeError):
         gated(lambda: torch.ones(2) @ torch.ones(3), gate)
     assert not window.is_open
 
 
-def test_results_are_those_without_the_gate(window: RecordingWindow) -> None:
+def test_results_are_those_without_the_gate(window: CountingWindow) -> None:
     torch.manual_seed(0)
     layer, value = torch.nn.Conv3d(1, 2, 3), torch.randn(1, 1, 5, 5, 5)
     assert torch.equal(gated(lambda: layer(value), OperatorGate({}, 1, window)), layer(value))
 
 
-def test_heartbeat_is_touched(window: RecordingWindow, tmp_path: Path) -> None:
+def test_heartbeat_is_touched(window: CountingWindow, tmp_path: Path) -> None:
     gate = OperatorGate({}, 1, window, tmp_path / "heartbeat")
     gated(lambda: torch.ones(2) + 1, gate)
     assert (tmp_path / "heartbeat").exists()

@@ -14,7 +14,7 @@ import torch
 
 from gpustudy.base.canonical import key_of
 from gpustudy.cell import profiled
-from gpustudy.cell.ncu_gate import ProfilerWindow
+from tests.cell.ncu_window import CountingWindow
 from tests.device.documents import Machine, stage_cells, workload
 
 SIDE = 16
@@ -27,22 +27,6 @@ MODEL = {
     "attention_downsamples": [2],
     "volume": [SIDE] * 3,
 }
-
-
-class CountingWindow(ProfilerWindow):
-    """Counts openings, and refuses to be opened twice."""
-
-    def __init__(self) -> None:
-        self.opened = 0
-        self.is_open = False
-
-    def start(self) -> None:
-        assert not self.is_open
-        self.is_open = True
-        self.opened += 1
-
-    def stop(self) -> None:
-        self.is_open = False
 
 
 @pytest.fixture
