@@ -12,10 +12,11 @@ import torch
 from gpustudy.base.status import read_status
 from gpustudy.cell.outcomes import is_out_of_memory
 from gpustudy.cell.stages import run_stage
+from gpustudy.medddpm.memory import estimate_training_bytes
 from gpustudy.medddpm.switches import SWITCHES
 from gpustudy.medddpm.trainer import Trainer
 from gpustudy.medddpm.unet import UNet3D
-from tests.cell.conftest import TRAIN, WORKLOADS, WriteCell
+from tests.cell.conftest import MODEL, TRAIN, WORKLOADS, WriteCell
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -155,6 +156,18 @@ def test_a_training_that_cannot_fit_does_not_start(prepared: Path, write_cell: W
     assert (status.state, status.reason) == ("failed", "oom")
     assert "would not fit" in status.detail
     assert not (tmp_path / "out" / "steps.jsonl").exists()
+
+
+def test_a_config_that_keeps_less_is_not_refused_for_what_baseline_would_keep(
+    prepared: Path, write_cell: WriteCell, tmp_path: Path
+) -> None:
+    baseline = estimate_training_bytes(MODEL, TRAIN)
+    gpu = {"memory_bytes": baseline - 1}
+    assert run_stage("train", write_cell(gpu=gpu), prepared, tmp_path / "baseline").reason == "oom"
+    lean = run_stage("train", write_cell("train", ("lean_norm",), gpu=gpu), prepared, tmp_path / "lean")
+    assert lean.state == "done", lean.detail
+    memory = json.loads((tmp_path / "lean" / "memory.json").read_text())
+    assert memory["estimate_bytes"] < 0.95 * baseline
 
 
 def test_a_loss_that_is_not_finite_is_an_outcome(prepared: Path, write_cell: WriteCell, tmp_path: Path) -> None:

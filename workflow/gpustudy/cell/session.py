@@ -28,10 +28,6 @@ from gpustudy.medddpm.volumes import PreparedVolumes
 
 SWITCHES_FILE = "switches.json"
 
-_ESTIMATED_SWITCHES = ("attention_kernel", "attention_recompute", "block_recompute")
-"""Switches that the memory estimate follows. The others ask for autocast's state, which the estimate's meta device
-does not have; they keep less for backward, so that the estimate stays on the safe side."""
-
 Phase = Callable[[str], AbstractContextManager[Any]]
 
 
@@ -146,8 +142,7 @@ def open_volumes(cell: Cell, data: Path) -> PreparedVolumes:
 
 def _check_memory(cell: Cell, settings: TrainSettings, options: TrainOptions, model: UNet3D) -> int:
     """Return the bytes that training is estimated to take; what cannot fit is an outcome, not an error."""
-    found = read_model_switches(model)
-    switches = {name: found[name] for name in _ESTIMATED_SWITCHES if found[name] is not None}
+    switches = {name: value for name, value in read_model_switches(model).items() if value is not None}
     estimate = estimate_training(
         cell.workload["model"], settings, options.autocast_dtype, lambda network: set_switches(network, **switches)
     )
