@@ -141,6 +141,37 @@ def test_a_report_read_in_parts_gives_what_it_gives_whole(crafted: Path, monkeyp
     assert repr(sorted(joined.items())) == repr(sorted(values(whole).items()))
 
 
+@pytest.mark.parametrize("launches", [1, 2, 3, 4, 7])
+def test_parts_come_in_order_however_many_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launches: int
+) -> None:
+    monkeypatch.setattr(report_module, "_PART_BYTES", 1)
+    kernels = [replace(KERNEL, mangled=f"_Z1{number}v", demangled=f"k{number}()") for number in range(launches)]
+    batches = list(read_report(walk_whole(build.write(tmp_path / "many.ncu-rep", kernels))))
+    assert [[(one.position, one.name) for one in batch.launches] for batch in batches] == [
+        [(number, f"k{number}()")] for number in range(launches)
+    ]
+
+
+def test_a_crash_costs_its_part_and_is_told_with_its_launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in = tmp_path / "worker.py"
+    stand_in.write_text(
+        "import os, runpy, sys\n"
+        f"names = runpy.run_path({worker.__file__!r})\n"
+        "read = names['read']\n"
+        "def crash(reader, request):\n"
+        "    os.abort() if 'part-3.' in request['report'] else read(reader, request)\n"
+        "names['start_copy'].__globals__['read'] = crash\n"
+        "sys.exit(names['main']())\n"
+    )
+    monkeypatch.setattr(worker, "__file__", str(stand_in))
+    monkeypatch.setattr(report_module, "_PART_BYTES", 1)
+    batches = read_report(walk_whole(build.write(tmp_path / "crash.ncu-rep", [KERNEL] * 6)))
+    assert [next(batches).launches[0].position for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(UserError, match="signal SIGABRT on launches 3 to 3"):
+        next(batches)
+
+
 @pytest.mark.parametrize(
     ("script", "sentence"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +48,12 @@ def extract(reports: Sequence[Path], out: Path, *, salvage: bool = False, all_me
     metrics = None if all_metrics else catalogue.metrics()
     sessions: list[dict[str, Any]] = []
     with atomic_directory(out) as directory:
-        with Tables(directory, catalogue) as tables:
+        with Tables(directory, catalogue) as tables, ThreadPoolExecutor(1) as pool:
             for source in sources:
-                digest = cache(partial(file_sha256, source.path))  # taken while the first launches are read
+                digest = pool.submit(file_sha256, source.path)
                 progress = Progress(source.path.name, source.launches or 1, "launch")
                 collected = tables.add(source, _identity(source, digest), metrics, progress.step)
-                sessions.append(source.facts() | {"sha256": digest(), "launches": len(collected.launches)})
+                sessions.append(source.facts() | {"sha256": digest.result(), "launches": len(collected.launches)})
             rows = tables.finish(phases_by_nvtx)
         write_json(directory / SESSION_FILE, {"schema": SESSION_SCHEMA, "reports": sessions, "rows": rows})
     return rows
@@ -76,7 +76,7 @@ def _refuse_foreign(out: Path) -> None:
         )
 
 
-def _identity(source: Source, digest: Callable[[], str]) -> Callable[[Launch], Identity]:
+def _identity(source: Source, digest: Future[str]) -> Callable[[Launch], Identity]:
     return lambda launch: Identity(
-        launch.device or launch.architecture or "unknown", source.path.name, 0, digest()[:KEY_HEX_DIGITS]
+        launch.device or launch.architecture or "unknown", source.path.name, 0, digest.result()[:KEY_HEX_DIGITS]
     )

@@ -1,4 +1,4 @@
-"""Reader of report files: NVIDIA's ``ncu-report``, one part of the report at a time, in processes of its own.
+"""Reader of report files: NVIDIA's ``ncu-report``, part by part, in a process of its own and copies of it.
 
 NVIDIA's reader keeps some 16 bytes of memory for each byte of a report and gives none back, so a report is read in
 parts of a few megabytes: small reports made of the blocks of the whole. That bounds the memory whatever the size,
@@ -14,11 +14,9 @@ import struct
 import tempfile
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -29,11 +27,11 @@ from gpustudy.metrics.ncu.batch import SPEEDUP_KINDS, Batch, Columns, Launch, Ru
 from gpustudy.metrics.ncu.container import Container, Part, Result, parts, write_part
 from gpustudy.metrics.ncu.process import PartReader
 from gpustudy.metrics.ncu.units import to_base, unit_by_name
+from gpustudy.metrics.ncu.worker import COPIES
 
 _PART_BYTES = 3 << 20
 """Payload of a part: beside its 120 MB of tables, the reader then needs about 50 MB."""
 
-_WORKERS = 2
 _LENGTH = struct.Struct("=Q")
 _ERROR = "error"
 """Type of a rule's message that the reader calls ``err`` (its constant ``MsgType_ERR``); others keep its words."""
@@ -54,28 +52,23 @@ def read_report(container: Container, metrics: Sequence[str] | None = None) -> I
     results = container.results
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpustudy-ncu-")))
-        idle: SimpleQueue[PartReader] = SimpleQueue()
-        for number in range(_WORKERS):
-            idle.put(stack.enter_context(PartReader(container.path, folder / f"worker-{number}")))
-        pool = stack.enter_context(ThreadPoolExecutor(_WORKERS))
+        reader = stack.enter_context(PartReader(container.path, folder, wanted))
 
-        def read(part: Part) -> bytes:
-            path = folder / f"part-{part.first}.ncu-rep"
-            write_part(container, part, path)
-            reader = idle.get()
-            try:
-                return reader.read(path, f"launches {part.first} to {part.last - 1}", wanted)
-            finally:
-                idle.put(reader)
+        def give(count: int) -> list[Part]:
+            given = list(islice(todo, count))
+            for part in given:
+                path = folder / f"part-{part.first}.ncu-rep"
+                write_part(container, part, path)
+                reader.give(path, f"launches {part.first} to {part.last - 1}")
+            if len(given) < count:
+                reader.finish()
+            return given
 
-        def start(part: Part) -> tuple[Part, Future[bytes]]:
-            return part, pool.submit(read, part)
-
-        running = deque(start(part) for part in islice(todo, _WORKERS + 1))
-        while running:
-            part, future = running.popleft()
-            frame = future.result()
-            running.extend(start(following) for following in islice(todo, 1))
+        given = deque(give(COPIES + 1))
+        while given:
+            part = given.popleft()
+            frame = reader.take()
+            given.extend(give(1))
             yield _batch(container.path, part, results[part.first : part.last], frame)
 
 

@@ -5,10 +5,12 @@ This file is run as a process of its own (``python -I worker.py``) and imports n
 costs one part of a report, not the program. It is a script, not a module to import.
 
 The reader sets up 120 MB of tables, and never gives memory back. So this process sets the tables up once, and reads
-each report in a copy of itself (``fork``), which shares the tables and takes its memory along when it ends.
+each report in a copy of itself (``fork``), which shares the tables and takes its memory along when it ends. Two
+copies run at a time.
 
 Standard input: a request a line, JSON: ``{"report": path, "output": path, "metrics": [names] or null for all}``.
-Standard output: for each, a line with the copy's exit code (negative: the signal that ended it).
+Standard output: for each, in order, a line with the copy's exit code (negative: the signal that ended it). That of
+the earliest comes when all copies are taken and one more request stands, or when standard input ends.
 Output: one frame, read by ``report.py``: the length (uint64) of a JSON header, the header, then the arrays it lists,
 in the machine's byte order. A row is one value: the launch's position, the metric's, the instance's (-1 for the
 whole), what the value is, the number, and positions of its text and correlation in ``strings`` (-1: none).
@@ -22,12 +24,16 @@ import struct
 import sys
 import traceback
 from array import array
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 EXIT_NO_READER = 3
 """Exit code when ``ncu_report`` cannot be imported; ``report.py`` knows it."""
+
+COPIES = 2
+"""Reports read at a time, one to a core of a small machine."""
 
 NO_VALUE, NUMBER, TEXT = 0, 1, 2
 """What a row's value is."""
@@ -251,11 +257,11 @@ def read(ncu_report: Any, request: dict[str, Any]) -> None:
     reader.rows.write(request["output"], reader.header(launches))
 
 
-def read_in_copy(ncu_report: Any, request: dict[str, Any]) -> int:
-    """Read one report in a copy of this process; return how the copy ended."""
+def start_copy(ncu_report: Any, request: dict[str, Any]) -> int:
+    """Begin to read one report in a copy of this process; return the copy's process id."""
     child = os.fork()
     if child:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return child
     code = 1
     try:
         read(ncu_report, request)
@@ -267,6 +273,11 @@ def read_in_copy(ncu_report: Any, request: dict[str, Any]) -> int:
         os._exit(code)
 
 
+def answer(copy: int) -> None:
+    """Wait for the end of a copy and tell it."""
+    print(os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1]), flush=True)
+
+
 def main() -> int:
     """Serve requests until standard input ends."""
     try:
@@ -275,6 +286,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return EXIT_NO_READER
     is_ready = False
+    copies: deque[int] = deque()
     for line in sys.stdin:
         request = json.loads(line)
         if not is_ready:  # the first look at any launch sets the tables up
@@ -282,7 +294,11 @@ def main() -> int:
             if len(context) and len(context[0]):
                 context[0][0].metric_names()
             is_ready = True
-        print(read_in_copy(ncu_report, request), flush=True)
+        if len(copies) == COPIES:
+            answer(copies.popleft())
+        copies.append(start_copy(ncu_report, request))
+    for copy in copies:
+        answer(copy)
     return 0
 
 
