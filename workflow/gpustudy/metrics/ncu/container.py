@@ -134,9 +134,12 @@ def walk_whole(path: Path, *, salvage: bool = False) -> Container:
     container = walk(path)
     count = len(container.results)
     if container.damage and not (salvage and count):
-        keep = "add --salvage to keep these, or copy the report again" if count else "copy or profile it again"
+        keep = (
+            "add --salvage to keep what is complete, or copy the report again" if count else "copy or profile it again"
+        )
+        results = "result" if count == 1 else "results"
         raise UserError(
-            f"{path} is damaged or cut short: {container.damage}; it holds {count} complete results: {keep}."
+            f"{path} is damaged or cut short: {container.damage}; it holds {count} complete {results}: {keep}."
         )
     if not count:
         raise UserError(f"{path} is a whole report, but ncu profiled nothing into it: check ncu's log and its filters.")

@@ -122,7 +122,7 @@ def _refusal(path: Path, lines: Sequence[str]) -> UserError:
         return UserError(f"{path} holds no CSV but ncu's error {errors[0]!r}: mend that and profile again.")
     if messages:
         return UserError(
-            f"{path} holds no CSV, only {len(messages)} messages of ncu (the last: {messages[-1]!r}): "
+            f"{path} holds no CSV, only messages of ncu ({len(messages)}, the last: {messages[-1]!r}): "
             "nothing was profiled, or the table went to another file."
         )
     return UserError(f'{path} holds no Nsight Compute CSV (no line begins with "ID","Process ID"): {_EXPORT}.')
