@@ -121,3 +121,27 @@ def test_the_lean_form_takes_channels_last_with_any_stride_of_the_batch():
         x = x.detach().requires_grad_()
         torch.testing.assert_close(block(x), expected)
         block(x).sum().backward()
+
+
+@pytest.mark.skipif(not hasattr(torch, "compiler"), reason="PyTorch 2.0 compiles no recomputed part")
+@pytest.mark.parametrize(
+    "values", [{}, {"block_recompute": True}, {"lean_norm": True, "attention_kernel": "sdpa"}], ids=str
+)
+def test_a_compiler_sees_the_whole_network_as_one_graph(values, small_model):
+    """Recomputed parts once split it, up to a network of which next to nothing was compiled."""
+    graphs = []
+
+    def keep(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    set_switches(fill_by_name(small_model), **values)
+    before = output_and_gradients(small_model, 1)
+    torch._dynamo.reset()
+    small_model.forward = torch.compile(small_model.forward, backend=keep, dynamic=False)
+    after = output_and_gradients(small_model, 1)
+    assert len(graphs) == 1
+    torch.testing.assert_close(after[0], before[0], rtol=1e-4, atol=1e-4)
+    largest = max(float(gradient.abs().max()) for gradient in before[1].values())
+    for tensor, gradient in before[1].items():
+        torch.testing.assert_close(after[1][tensor], gradient, rtol=1e-3, atol=1e-6 * largest)
