@@ -106,6 +106,18 @@ def test_cost_adds_up_the_stages(dataset: Dataset) -> None:
     assert float(row["launches_per_step"]) == pytest.approx(82)
 
 
+def test_measured_time_is_charged_by_the_published_rate_of_the_cheapest_site(dataset: Dataset) -> None:
+    rows = {row["gpu"]: row for row in rows_of("cost", dataset) if row["config"] == "opt2"}
+    told = {gpu: (row["service_units"], row["unit_and_site"]) for gpu, row in rows.items()}
+    assert told["cpu"] == ("", "\N{EN DASH}")  # the local site states no rate
+    assert float(told["h100"][0]) == pytest.approx(3 * 687 / 3600)  # 4 SU an hour, shared by the node's four GPUs
+    assert told["h100"][1] == "SU at stampede3-node"  # a job of its own per cell costs 1 SU at least
+    assert (float(told["v100"][0]), told["v100"][1]) == (3, "SU at expanse")  # at least 1 SU per job, 1 per hour
+    hours = float(rows["a100"]["device_hours"])
+    assert float(told["a100"][0]) == pytest.approx(128 * hours)
+    assert told["a100"][1] == "SU at jetstream2"
+
+
 def test_claims_carry_verdict_and_evidence(dataset: Dataset) -> None:
     rows = {row["claim"]: row for row in rows_of("claims", dataset)}
     assert len(rows) == 39

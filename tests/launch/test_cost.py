@@ -8,10 +8,11 @@ import pytest
 
 from gpustudy.base.errors import UserError
 from gpustudy.base.status import read_status, write_status
-from gpustudy.launch.cost import SiteCost, site_cost, table, units
+from gpustudy.launch.cost import SiteCost, site_cost, table
 from gpustudy.launch.dispatch import site_of_profile
 from gpustudy.launch.requests import Requests
 from gpustudy.study.cells import Cell, Keys
+from gpustudy.study.charges import units
 from gpustudy.study.states import survey
 from tests.support.crafted_results import craft_stage
 from tests.support.studies import seen_from

@@ -102,6 +102,16 @@ def test_raw_files_replaced_under_the_same_key_make_their_tables_stale(study_of)
     assert after.markers != before.markers
 
 
+def test_what_tables_show_of_a_site_is_in_their_key_and_nothing_else_of_it(study_of):
+    def keys_with(**of_expanse):
+        return markers(survey(study_of({"sites": {"expanse": of_expanse}})))
+
+    before = markers(survey(study_of()))
+    assert keys_with(default_minutes=99, description="another text") == before
+    assert keys_with(rate={"per_gpu_hour": 2})["cost"] != before["cost"]
+    assert keys_with(gpus=["v100", "a100"])["platforms"] != before["platforms"]
+
+
 def test_a_stale_stage_says_the_first_value_that_differs(study_of):
     craft(study_of())
     effective = study_of({"workloads": {"demo": {"census": {"iterations": 7}}}})

@@ -257,7 +257,9 @@ TABLES = {
     ),
     "cost": Product(
         "Cost of measuring",
-        "Wall time of each stage of a cell, a mean over its repeats, and of all repeats together; how much longer "
+        "Wall time of each stage of a cell, a mean over its repeats, and of all repeats together; what that time is "
+        "charged by the published rate of a site with this GPU, a job per cell, the cheapest where there are several "
+        "(no file says which site measured a cell, and a bill also counts the start of each job); how much longer "
         "a step takes under the profiler of the census; and how many launches were profiled with hardware "
         "counters, of how many a step has.",
         STUDY,

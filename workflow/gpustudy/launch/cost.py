@@ -12,6 +12,7 @@ from typing import Any
 
 from gpustudy.base.status import read_status
 from gpustudy.launch.requests import Requests
+from gpustudy.study.charges import per_hour, units
 from gpustudy.study.models import Rate, Site
 from gpustudy.study.states import DAMAGED, CellState, StageState, Survey
 
@@ -82,25 +83,6 @@ def site_cost(seen: Survey, requests: Requests) -> SiteCost:
     return SiteCost(seen.site, site.rate, at_once, cells, _total(site, cells))
 
 
-def units(site: Site, gpu_minutes: float) -> float | None:
-    """Return what one job of ``gpu_minutes`` on one GPU is charged; None where the site states no rate.
-
-    Inside one long job or machine, the GPUs of the node share what an hour of it costs.
-    """
-    rate = site.rate
-    if rate is None:
-        return None
-    if site.executor == "local":
-        shared = 1 if rate.per_node_hour is None else site.gpus_per_node or 1
-        return _per_hour(rate) * gpu_minutes / _MINUTES_PER_HOUR / shared
-    charged = max(gpu_minutes, rate.minimum_minutes) if gpu_minutes else 0.0
-    return max(_per_hour(rate) * charged / _MINUTES_PER_HOUR, rate.minimum_units if gpu_minutes else 0.0)
-
-
-def _per_hour(rate: Rate) -> float:
-    return rate.per_gpu_hour if rate.per_gpu_hour is not None else rate.per_node_hour or 0.0
-
-
 def _cell_cost(state: CellState, site: Site, requests: Requests) -> Iterator[CellCost]:
     """Yield the cost of a cell, unless nothing of it would run and nothing of it is here."""
     waiting = [stage for stage in state.stages if _waits(stage)]
@@ -153,7 +135,7 @@ def _units_of(site: Site, of_cells: list[float | None], any_job: bool) -> float 
     summed = sum(found for found in of_cells if found is not None)
     if site.executor == "slurm" or not any_job:
         return summed
-    least = _per_hour(site.rate) * site.rate.minimum_minutes / _MINUTES_PER_HOUR
+    least = per_hour(site.rate) * site.rate.minimum_minutes / _MINUTES_PER_HOUR
     return max(summed, least, site.rate.minimum_units)
 
 
@@ -208,4 +190,4 @@ def _rate_lines(rate: Rate | None) -> Iterator[str]:
     least = [f"{rate.minimum_units:g} {rate.unit}"] if rate.minimum_units else []
     least += [f"{rate.minimum_minutes} minutes"] if rate.minimum_minutes else []
     more = f", at least {' and '.join(least)} per job" if least else ""
-    yield f"Rate: {_per_hour(rate):g} {rate.unit} per {per}-hour{more} ({rate.source}; read {rate.date})."
+    yield f"Rate: {per_hour(rate):g} {rate.unit} per {per}-hour{more} ({rate.source}; read {rate.date})."

@@ -17,7 +17,8 @@ def seen_key(survey: Survey) -> str:
     """Return the key of all that a product is drawn from.
 
     It covers the analysis sources, and for every stage of every cell the key of its tables where they are here
-    or will be made here, else the cell's state: a stale or missing foreign cell is drawn as such.
+    or will be made here, else the cell's state: a stale or missing foreign cell is drawn as such. Of the sites it
+    covers what tables show: which gpus they have, and what they charge.
     """
     here = frozenset(survey.study.sites[survey.site].gpus)
     cells = [
@@ -37,12 +38,17 @@ def seen_key(survey: Survey) -> str:
         "gpus": {name: gpu.description for name, gpu in survey.study.gpus.items()},
         "configs": {name: config.description for name, config in survey.study.configs.items()},
     }
+    sites = {
+        name: [site.gpus, site.executor, site.gpus_per_node, site.rate.model_dump(mode="json") if site.rate else None]
+        for name, site in survey.study.sites.items()
+    }
     return key_of(
         {
             "site": survey.site,
             "sources": digest_of(ANALYSIS_SOURCES),
             "cells": cells,
             "descriptions": descriptions,
+            "sites": sites,
         }
     )
 

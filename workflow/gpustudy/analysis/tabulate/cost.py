@@ -8,19 +8,23 @@ from gpustudy.analysis.overview import measured_first
 from gpustudy.analysis.quantities import NO_CACHE_CONTROL, STEP, TOTAL, value
 from gpustudy.analysis.style import count, duration
 from gpustudy.analysis.style import number as digits
-from gpustudy.analysis.tables import Column, Content, Value, number
+from gpustudy.analysis.tables import NOT_KNOWN, Column, Content, Value, number
+from gpustudy.study.charges import units
 
 if TYPE_CHECKING:
     from gpustudy.analysis.dataset import Dataset, Group
 
 STAGES = ("train", "census", "counters", "quality")
 _S_PER_HOUR = 3600.0
+_S_PER_MINUTE = 60.0
 
 COLUMNS = (
     Column("GPU", ("gpu",)),
     Column("config", ("config",)),
     *(Column(stage, (f"{stage}_s",), is_number=True) for stage in STAGES),
     Column("all repeats", ("device_hours",), is_number=True),
+    Column("units of all repeats", ("service_units",), is_number=True, is_printed=False),
+    Column("unit and site", ("unit_and_site",), is_printed=False),
     Column("profiled step over plain", ("census_slowdown",), is_number=True),
     Column("launches profiled", ("profiled_launches",), is_number=True),
     Column("of a step's", ("launches_per_step",), is_number=True),
@@ -54,12 +58,32 @@ def _row(dataset: Dataset, group: Group, seconds: dict[str, list[float]]) -> tup
         Value(group.label),
         *(number(means.get(stage), duration) for stage in STAGES),
         Value(f"{digits(hours)} h", (hours,)),
+        *_units(dataset, group),
         number(slowdown, lambda ratio: f"{digits(ratio)}x"),
         number(sum(one or 0.0 for one in profiled) or None, _count),
         number(_value(dataset, group, "launches", STEP), _count),
         number(_value(dataset, group, "coverage_pct", TOTAL), "{:.1f}%".format),
         number(_quotient(means.get("counters"), means.get("train")), lambda ratio: f"{digits(ratio)}x"),
     )
+
+
+def _units(dataset: Dataset, group: Group) -> tuple[Value, Value]:
+    """Return what the measured time is charged, a job per cell, at the cheapest site with this gpu; and where that is.
+
+    Which site measured a cell stands in none of its files.
+    """
+    seconds: dict[int, float] = {}
+    for repeat, _, _, of_stage in dataset.cell_rows.parts(group, "stage_s", TOTAL):
+        seconds[repeat] = seconds.get(repeat, 0.0) + of_stage
+    charged = {}
+    for name, site in dataset.survey.study.sites.items():
+        of_cells = [units(site, own / _S_PER_MINUTE) for own in seconds.values()]
+        if group.gpu in site.gpus and site.rate is not None:
+            charged[f"{site.rate.unit} at {name}"] = sum(one or 0.0 for one in of_cells)
+    if not charged:
+        return number(None, digits), Value(NOT_KNOWN)
+    place = min(charged, key=lambda name: charged[name])
+    return number(charged[place], digits), Value(place)
 
 
 def _value(dataset: Dataset, group: Group, quantity: str, scope: str) -> float | None:
