@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import nibabel
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from gpustudy.base.errors import UserError
+from gpustudy.data.check import check_folder
 
 
 def load(out):
@@ -109,9 +111,29 @@ def test_image_of_another_shape_than_the_volume_needs_a_choice(build, head, tmp_
 
 
 def test_images_with_other_axes_are_refused(build, head, save, tmp_path):
-    image = nibabel.load(tmp_path / "image/sample_1.nii.gz")
-    save(tmp_path / "image/sample_1.nii.gz", image.get_fdata(), np.diag([-2, 2, 2, 1]))
+    for folder in ("image", "mask"):
+        path = tmp_path / folder / "sample_1.nii.gz"
+        save(path, nibabel.load(path).get_fdata(), np.diag([-2, 2, 2, 1]))
     refused(build, head, tmp_path, "sample_1.nii.gz has axes LAS, the first case has RAS")
+
+
+MIRRORED, MOVED = np.diag([-2.0, 2, 2, 1]), np.diag([2.0, 2, 2, 1])
+MOVED[2, 3] = 2.5
+
+
+@pytest.mark.parametrize(("affine", "apart"), [(MIRRORED, 60), (MOVED, 2)])  # 15 voxels of 2 mm to the left, not right
+def test_a_label_map_that_lies_elsewhere_than_its_image_is_refused(build, head, save, tmp_path, affine, apart):
+    path = tmp_path / "mask/sample_1.nii.gz"
+    labels = nibabel.load(path).get_fdata()
+    save(path, labels, affine)
+    sentence = rf"mask/sample_1.nii.gz and .*image/sample_1.nii.gz lie {apart} mm apart at a corner by their headers"
+    refused(build, head, tmp_path, sentence)
+    _, problems = check_folder(tmp_path)
+    assert len(problems) == 1
+    assert re.search(sentence, problems[0])
+    for small_or_unknown in (np.diag([2.02, 2, 2, 1]), np.eye(4)):  # 0.3 mm at the far corner; no place at all
+        save(path, labels, small_or_unknown)
+        build(head, tmp_path / "out", tmp_path)
 
 
 def test_cases_file_takes_the_listed_ones(build, head, tmp_path):

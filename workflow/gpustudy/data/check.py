@@ -9,10 +9,10 @@ import nibabel
 import numpy as np
 
 from gpustudy.base.errors import UserError
-from gpustudy.data.nifti import read_labels, read_volume
+from gpustudy.data.nifti import Volume, check_one_place, read_labels, read_volume
 from gpustudy.data.prepare import MANIFEST_FILE, check_prepared
 from gpustudy.data.sources import SourceCase, find_brats_cases, find_paired_cases, nifti_files
-from gpustudy.data.volumes import voxel_mm
+from gpustudy.data.volumes import Affine, voxel_mm
 
 _IMAGE_FOLDERS = ("images", "image")
 _LABEL_FOLDERS = ("labels", "label", "masks", "mask")
@@ -54,6 +54,8 @@ def _cases(folder: Path) -> tuple[tuple[SourceCase, ...], list[str]]:
 def _look(lines: list[str], problems: list[str], title: str, images: Sequence[Path], case: SourceCase | None) -> None:
     """Read the files of one case and append a line, or a sentence per fault."""
     shapes: dict[Path, tuple[int, ...]] = {}
+    affines: dict[Path, Affine] = {}
+    first: Volume | None = None
     words: list[str] = []
     for path in images:
         try:
@@ -61,7 +63,8 @@ def _look(lines: list[str], problems: list[str], title: str, images: Sequence[Pa
         except UserError as error:
             problems.append(str(error))
             continue
-        shapes[path] = volume.array.shape[::-1]
+        first = first or volume
+        shapes[path], affines[path] = volume.array.shape[::-1], volume.affine
         words = [
             "x".join(map(str, shapes[path])),
             "x".join(f"{size:.3g}" for size in reversed(voxel_mm(volume.affine))) + " mm",
@@ -69,7 +72,7 @@ def _look(lines: list[str], problems: list[str], title: str, images: Sequence[Pa
         ]
     if case is not None:
         try:
-            labels, _ = read_labels(case.labels)
+            labels, affines[case.labels] = read_labels(case.labels)
             shapes[case.labels] = labels.shape[::-1]
             words.append("labels " + " ".join(map(str, np.unique(labels))))
         except UserError as error:
@@ -80,5 +83,11 @@ def _look(lines: list[str], problems: list[str], title: str, images: Sequence[Pa
             + ", ".join(f"{path.name} {'x'.join(map(str, shape))}" for path, shape in shapes.items())
             + "): bring them onto one grid."
         )
-    elif words:
+    elif first is not None:
+        try:
+            for path, affine in affines.items():
+                check_one_place(first, path, affine)
+        except UserError as error:
+            problems.append(str(error))
+            return
         lines.append(f"{title}: {', '.join(words)}")

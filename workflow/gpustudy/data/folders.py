@@ -13,7 +13,7 @@ from gpustudy.base.errors import UserError
 from gpustudy.base.progress import Progress
 from gpustudy.data import geometry
 from gpustudy.data.definitions import DATA_KINDS
-from gpustudy.data.nifti import Volume, read_labels, read_volume
+from gpustudy.data.nifti import Volume, check_one_place, read_labels, read_volume
 from gpustudy.data.sources import SourceCase, find_cases
 from gpustudy.data.volumes import (
     MASK_RANGE,
@@ -62,11 +62,14 @@ def make_case(
     """Read one case and bring it to the prepared form.
 
     Raises:
-        UserError: a file is wrong, or the shapes of the case do not fit each other or the volume.
+        UserError: a file is wrong, the files of the case lie in different places, or their shapes do not fit each
+            other or the volume.
     """
     volumes = [read_volume(path) for path in source.images]
-    labels, _ = read_labels(source.labels)
+    labels, labels_affine = read_labels(source.labels)
     have, shape = _common_shape(volumes, labels, source), tuple(resolved["volume"])
+    for path, affine in [*((volume.path, volume.affine) for volume in volumes[1:]), (source.labels, labels_affine)]:
+        check_one_place(volumes[0], path, affine)
     _check_shape(volumes[0].path, have, shape, resolved["resize"])
     is_brats, is_published = resolved["kind"] == "brats", resolved["compat"] == "published"
     if is_brats and not resolved["preprocessed"]:

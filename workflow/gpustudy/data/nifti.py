@@ -73,6 +73,26 @@ def read_labels(path: Path) -> tuple[Labels, Affine]:
     return np.asarray(labels, dtype=np.uint8), volume.affine
 
 
+def check_one_place(first: Volume, path: Path, affine: Affine) -> None:
+    """Compare where the headers of two files of one case and one shape put them.
+
+    An identity affine says nothing of a place (tools that do not know it write one) and passes.
+
+    Raises:
+        UserError: a corner of the volume differs by more than a voxel, as where one file is mirrored.
+    """
+    if np.array_equal(affine, np.eye(len(affine))) or np.array_equal(first.affine, np.eye(len(affine))):
+        return
+    corners = np.array([(*corner, 1) for corner in np.ndindex(2, 2, 2)], dtype=np.float64)  # (8, 4), of x, y, z
+    corners[:, :3] *= np.array(first.array.shape[::-1]) - 1
+    apart_mm = float(np.linalg.norm(corners @ (affine - first.affine).T, axis=1).max())
+    if apart_mm > np.linalg.norm(first.affine[:3, :3], axis=0).max():
+        raise UserError(
+            f"{path} and {first.path} lie {apart_mm:.0f} mm apart at a corner by their headers: bring them onto one "
+            "grid, or correct the affine that is wrong."
+        )
+
+
 def _open(path: Path) -> nibabel.Nifti1Image:
     """Return the image with its header checked against the bytes of the file."""
     content = _content(path)
