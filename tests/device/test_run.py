@@ -24,6 +24,18 @@ from tests.device.conftest import craft_prepared
 from tests.device.documents import CONFIGS, Machine
 
 RUN = Path(__file__).with_name("run.sh")
+HOST_LIBRARIES = (
+    "yaml",
+    "pydantic",
+    "snakemake",
+    "pandas",
+    "pyarrow",
+    "scipy",
+    "nibabel",
+    "nilearn",
+    "matplotlib",
+    "monai",
+)
 
 
 def run_script(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -81,6 +93,26 @@ def test_dry_run_makes_the_chain_of_every_config(tmp_path: Path, prepared_folder
             assert cell["document"]["stage"] == stage
         assert stages["counters"]["document"]["previous"] == {"stage": "census", "key": stages["census"]["key"]}
     assert len({stages["train"]["key"] for stages in plan["cells"].values()}) == len(CONFIGS)
+
+
+def test_nothing_beside_python_torch_and_numpy_is_needed(tmp_path: Path, prepared_folder: Path) -> None:
+    """Here the libraries of the study's host side are hidden, as on a machine without them."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "from importlib.machinery import PathFinder\n"
+        "class Hiding(PathFinder):\n"
+        "    @staticmethod\n"
+        "    def find_spec(name, path=None, target=None):\n"
+        f"        hidden = name.split('.')[0] in {HOST_LIBRARIES!r}\n"
+        "        return None if hidden else PathFinder.find_spec(name, path, target)\n"
+        "sys.meta_path[sys.meta_path.index(PathFinder)] = Hiding\n"
+    )
+    result = run_script("--data", str(prepared_folder), "--dry-run", PYTHONPATH=str(tmp_path), OUT=str(tmp_path))
+    assert result.returncode == 0, result.stderr
+    hidden = subprocess.run(
+        [sys.executable, "-c", "import yaml"], env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True
+    )
+    assert b"No module named 'yaml'" in hidden.stderr
 
 
 def test_installed_package_named_tests_does_not_matter(tmp_path: Path) -> None:
