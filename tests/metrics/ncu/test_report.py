@@ -141,7 +141,7 @@ def test_a_report_read_in_parts_gives_what_it_gives_whole(crafted: Path, monkeyp
     assert repr(sorted(joined.items())) == repr(sorted(values(whole).items()))
 
 
-@pytest.mark.parametrize("launches", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("launches", [1, 2, 6, 7, 9])
 def test_parts_come_in_order_however_many_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launches: int
 ) -> None:

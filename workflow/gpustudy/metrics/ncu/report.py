@@ -27,10 +27,12 @@ from gpustudy.metrics.ncu.batch import SPEEDUP_KINDS, Batch, Columns, Launch, Ru
 from gpustudy.metrics.ncu.container import Container, Part, Result, parts, write_part
 from gpustudy.metrics.ncu.process import PartReader
 from gpustudy.metrics.ncu.units import to_base, unit_by_name
-from gpustudy.metrics.ncu.worker import COPIES
 
 _PART_BYTES = 3 << 20
 """Payload of a part: beside its 120 MB of tables, the reader then needs about 50 MB."""
+
+_AHEAD = 6
+"""Parts that the reader has at a time: enough that it goes on while a batch is worked on, or pandas is imported."""
 
 _LENGTH = struct.Struct("=Q")
 _ERROR = "error"
@@ -64,7 +66,7 @@ def read_report(container: Container, metrics: Sequence[str] | None = None) -> I
                 reader.finish()
             return given
 
-        given = deque(give(COPIES + 1))
+        given = deque(give(_AHEAD))
         while given:
             part = given.popleft()
             frame = reader.take()
