@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,10 @@ from tests.cell.conftest import MODEL, TRAIN
 
 EXPLICIT_TOLERANCE = 1e-4
 """Relative tolerance between two forms of the same float32 mathematics."""
+
+
+BF16_TOLERANCE = 0.05
+"""The same over all gradients of a small network in bfloat16, which has 8 bits of mantissa."""
 
 
 def make_setup(*names: str) -> Setup:
@@ -87,6 +92,7 @@ def test_the_table_of_names_and_the_registry_hold_the_same() -> None:
         ("fp16", "cuda", "sm_70", True),
         ("cudnn_benchmark", "cpu", "cpu", False),
         ("channels_last", "cuda", "sm_70", True),
+        ("fast_convolution", "cuda", "sm_90", False),
     ],
 )
 def test_what_each_device_has(name: str, device: str, architecture: str, has: bool) -> None:
@@ -166,6 +172,28 @@ def test_optimisations_compose() -> None:
     evidence = verify_optimisations(setup, names, take_probe(setup.model, options_of(setup)))
     assert all(found.verified for found in evidence.values())
     assert_equal_mathematics(("sdpa", "keep_attention"))
+
+
+ON_CPU = [
+    name for name in OPTIMISATIONS if lacking(name, "cpu", "cpu") is None and name not in ("compile", "fused_adam")
+]
+"""Those that change the network itself here; a compiled network is looked at in tests/medddpm/test_switches.py."""
+
+PAIRS = [pair for pair in combinations(ON_CPU, 2) if incompatible_pair(pair) is None]
+
+
+@pytest.mark.parametrize("names", PAIRS, ids="+".join)
+def test_each_composes_with_each_that_it_does_not_exclude(names: tuple[str, str]) -> None:
+    setup, plain = make_setup(*names), make_setup()
+    if "channels_last" in names:
+        setup.model.to(memory_format=torch.channels_last_3d)
+    evidence = verify_optimisations(setup, names, take_probe(setup.model, options_of(setup)))
+    assert {name: found.verified for name, found in evidence.items()} == dict.fromkeys(names, True)
+    (_, expected), (_, gradients) = loss_and_gradients(plain), loss_and_gradients(setup)
+    assert gradients.keys() == expected.keys()
+    ours, theirs = (torch.cat([values[name].flatten() for name in expected]) for values in (gradients, expected))
+    apart = float((ours - theirs).norm() / theirs.norm())
+    assert apart < (BF16_TOLERANCE if "bf16" in names else EXPLICIT_TOLERANCE)
 
 
 def test_fused_adam_takes_the_same_step(prepared: Path) -> None:

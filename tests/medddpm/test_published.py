@@ -95,6 +95,26 @@ def test_a_tensor_of_another_shape_is_named(small_model):
         load_published(state)
 
 
+class Payload:
+    """Leaves a mark when a loader that trusts its file brings it to life."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return type(self.mark).touch, (self.mark,)
+
+
+def test_nothing_in_a_checkpoint_is_run(tmp_path, small_model):
+    mark, path = tmp_path / "mark", tmp_path / "hostile.pt"
+    torch.save(checkpoint_of(small_model) | {"extra": Payload(mark)}, path)
+    torch.load(path, weights_only=False)
+    mark.unlink()  # the payload works
+    with pytest.raises(UserError, match=r"hostile\.pt cannot be read as a checkpoint of tensors"):
+        load_published(path)
+    assert not mark.exists()
+
+
 def test_files_that_are_no_checkpoint_are_refused(tmp_path, small_model):
     text, pickled, cut = tmp_path / "text.pt", tmp_path / "pickled.pt", tmp_path / "cut.pt"
     text.write_text("not a checkpoint")
