@@ -88,6 +88,9 @@ LAUNCH = {
 }
 """What ncu stores of every launch as metrics."""
 
+OTHERS = {"range": 7, "cmdlist": 8, "graph": 9}
+"""Results that are no kernels -> field of a block header that counts them."""
+
 ATTRIBUTES = {
     "device__attribute_compute_capability_major": 8,
     "device__attribute_compute_capability_minor": 0,
@@ -150,6 +153,18 @@ def result(kernel: Kernel, names: list[str]) -> bytes:
     if kernel.ranges:
         out += message(21, _nvtx(kernel))
     return out + whole(22, kernel.context) + whole(23, kernel.stream)
+
+
+def other_result(name: str, metrics: dict[str, float], names: list[str]) -> bytes:
+    """A block with a result that is no kernel: ``range``, ``cmdlist`` or ``graph``, with metrics and nothing else."""
+    entry = whole(1, 1) + whole(2, 7)
+    for metric_name, value in metrics.items():
+        entry += message(4, metric(names.index(metric_name), value))
+    payload = prefixed(entry)
+    process_id, host, process = Kernel.process
+    header = whole(1, 0) + whole(2, 0) + whole(5, len(payload))
+    header += message(6, whole(1, process_id) + message(2, host) + message(3, process)) + whole(OTHERS[name], 1)
+    return prefixed(header) + payload
 
 
 def metric(name: int, value: Number | str | tuple[Number, Instances]) -> bytes:

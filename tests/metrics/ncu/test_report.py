@@ -141,6 +141,29 @@ def test_a_report_read_in_parts_gives_what_it_gives_whole(crafted: Path, monkeyp
     assert repr(sorted(joined.items())) == repr(sorted(values(whole).items()))
 
 
+def test_ranges_command_lists_and_graphs_are_launches_without_a_size(tmp_path: Path) -> None:
+    duration = "gpu__time_duration.sum"
+    kernel = Kernel(metrics={duration: 1.0})
+    names = list({**build.LAUNCH, **build.ATTRIBUTES, **kernel.metrics})
+    others = [build.other_result(kind, {duration: 2.0 + number}, names) for number, kind in enumerate(build.OTHERS)]
+    last = build.block(results=[build.result(replace(kernel, demangled="last()"), names)])
+    path = tmp_path / "others.ncu-rep"
+    path.write_bytes(build.report([kernel]) + b"".join(others) + last)
+    (batch,) = read_report(walk_whole(path))
+    assert [(launch.kind, launch.mangled_name is None, launch.grid is None) for launch in batch.launches] == [
+        ("kernel", False, False),
+        ("range", True, True),
+        ("cmdlist", True, True),
+        ("graph", True, True),
+        ("kernel", False, False),
+    ]
+    assert [values(batch)[position, duration, -1][1] for position in range(5)] == [1.0, 2.0, 3.0, 4.0, 1.0]
+    assert batch.launches[1].process_id == kernel.process[0]
+    path.write_bytes(path.read_bytes()[: -len(last) - 1])
+    with pytest.raises(UserError, match="holds 3 complete results"):
+        walk_whole(path)
+
+
 @pytest.mark.parametrize("launches", [1, 2, 6, 7, 9])
 def test_parts_come_in_order_however_many_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launches: int

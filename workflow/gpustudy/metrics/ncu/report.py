@@ -139,7 +139,7 @@ def _launch(position: int, given: dict[str, Any], result: Result) -> Launch:
         position=position,
         kind=given["kind"],
         name=given["name"],
-        mangled_name=given["mangled_name"] or None,
+        mangled_name=(given["mangled_name"] or None) if is_kernel else None,
         process_id=result.process.process_id,
         process=result.process.name or None,
         host=result.process.host or None,
