@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpustudy.medddpm import fastconv
+from gpustudy.medddpm import fastconv, matrix, minimal
 from gpustudy.medddpm.blocks import Convolution
 from gpustudy.medddpm.fastconv import backward_form, forward_form, is_minimal, is_slow, plain_backward
 
@@ -40,7 +40,7 @@ def test_a_small_sample_is_one_that_pytorch_convolves_by_its_slow_form(side, slo
         (64, 32, (32, 32, 16), 3),
         (32, 64, (26, 56, 20), 2),
         (32, 64, (4, 6, 8), 0),
-        (32, 32, (2, 2, 2), 0),
+        (32, 32, (2, 2, 4), 0),
     ],
 )
 def test_fast_forms_equal_the_plain_convolution_forward_and_backward(
@@ -49,7 +49,7 @@ def test_fast_forms_equal_the_plain_convolution_forward_and_backward(
     """In float32 against float64: both forms and their edges, one slab and several (0: halved)."""
     if slabs:
         elements = channels * volume[0] // 2 * volume[1] * volume[2]
-        monkeypatch.setattr(fastconv, "SLAB_ELEMENTS", elements // slabs)
+        monkeypatch.setattr(minimal, "SLAB_ELEMENTS", elements // slabs)
         monkeypatch.setattr(fastconv, "SLOW_ELEMENTS", 1000)
     generator = torch.Generator().manual_seed(3)
     x = torch.randn(1, channels, *volume, generator=generator)
@@ -58,12 +58,62 @@ def test_fast_forms_equal_the_plain_convolution_forward_and_backward(
     gradient = torch.randn(1, channels_out, *volume, generator=generator)
     assert is_slow(x) != is_minimal(x, channels_out)
     assert is_minimal(x, channels_out) == (slabs > 0)
-    assert not slabs or len(fastconv._slabs(x)) == slabs
+    assert not slabs or len(minimal.slabs(x, fastconv.SLOW_ELEMENTS)) == slabs
     exact = torch.nn.functional.conv3d(x.double(), weight.double(), bias.double(), padding=1)
     torch.testing.assert_close(forward_form(x, weight, bias).double(), exact, rtol=1e-4, atol=1e-4)
     expected = plain_backward(gradient.double(), x.double(), weight.double())
     for ours, theirs in zip(backward_form(gradient, x, weight), expected, strict=True):
         torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=1e-5 * float(theirs.abs().max()))
+
+
+MATRIX_CASES = [
+    ("few", (1, 48, 2, 2, 2), 40),
+    ("few", (3, 16, 1, 2, 4), 5),
+    ("thin", (1, 24, 6, 5, 8), 1),
+    ("thin", (1, 16, 2, 9, 3), 2),
+]
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last_3d])
+@pytest.mark.parametrize(("form", "shape", "channels_out"), MATRIX_CASES)
+def test_matrix_products_equal_the_plain_convolution_forward_and_backward(form, shape, channels_out, layout):
+    """In float64, where PyTorch's own form is another: volumes with sides of every kind, more than one sample."""
+    generator = torch.Generator().manual_seed(5)
+
+    def drawn(*sides):
+        return torch.randn(sides, generator=generator, dtype=torch.float64).contiguous(memory_format=layout)
+
+    x, weight = drawn(*shape), drawn(channels_out, shape[1], 3, 3, 3)
+    bias, gradient = torch.randn(channels_out, dtype=torch.float64), drawn(shape[0], channels_out, *shape[2:])
+    forward, backward = getattr(matrix, f"{form}_forward"), getattr(matrix, f"{form}_backward")
+    found = forward(x, weight, bias)
+    assert found.is_contiguous(memory_format=layout)
+    torch.testing.assert_close(found, torch.nn.functional.conv3d(x, weight, bias, padding=1), rtol=1e-12, atol=1e-12)
+    found, expected = backward(gradient, x, weight), plain_backward(gradient, x, weight)
+    assert found[0].is_contiguous(memory_format=layout)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("volume", "channels_out", "form"), [((2, 2, 2), 32, "few"), ((8, 8, 8), 1, "thin")])
+def test_matrix_products_are_taken_for_few_voxels_and_for_thin_results(volume, channels_out, form, monkeypatch):
+    taken = []
+    for name in ("few_forward", "few_backward", "thin_forward", "thin_backward"):
+        own = getattr(fastconv, name)
+        monkeypatch.setattr(fastconv, name, lambda *given, name=name, own=own: (taken.append(name), own(*given))[1])
+    x = torch.randn(1, 64, *volume).bfloat16().contiguous(memory_format=torch.channels_last_3d)
+    weight, bias = torch.randn(channels_out, 64, 3, 3, 3).bfloat16(), torch.randn(channels_out).bfloat16()
+    backward_form(forward_form(x, weight, bias), x, weight)
+    assert taken == [f"{form}_forward", f"{form}_backward"]
+
+
+def test_the_gradient_of_an_input_that_needs_none_is_left_out(monkeypatch):
+    """The network's first convolution: its input is data."""
+    convolution = Convolution(3, 32)
+    convolution.fast = True
+    monkeypatch.setattr(fastconv, "_fold", lambda halves: pytest.fail("the input's gradient was made"))
+    convolution(torch.randn(1, 3, 8, 8, 8)).sum().backward()
+    assert convolution.weight.grad is not None
 
 
 @pytest.mark.parametrize(
@@ -83,7 +133,7 @@ def test_other_inputs_take_pytorchs_own_form(x):
 @pytest.mark.parametrize(("channels", "channels_out", "side", "slabs"), [(64, 32, 16, 1), (32, 64, 20, 3)])
 def test_minimal_filtering_in_bfloat16_is_close_to_float32(channels, channels_out, side, slabs, monkeypatch):
     """Within 0.6 %: bfloat16 rounds by 2^-9 (0.2 %), minimal filtering rounds sums of two and three on top."""
-    monkeypatch.setattr(fastconv, "SLAB_ELEMENTS", channels * side**3 // 2 // slabs)
+    monkeypatch.setattr(minimal, "SLAB_ELEMENTS", channels * side**3 // 2 // slabs)
     generator = torch.Generator().manual_seed(3)
 
     def drawn(*shape):

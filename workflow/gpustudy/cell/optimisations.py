@@ -226,7 +226,7 @@ def _lean_norm(setup: Setup) -> str:
 
 def _fast_convolution(setup: Setup) -> str:
     set_switches(setup.model, fast_convolution=True)
-    return "convolutions by minimal filtering or in halves"
+    return "convolutions by minimal filtering, in halves or as matrix products"
 
 
 def _checkpointing(setup: Setup) -> str:

@@ -1,18 +1,17 @@
 """Faster forms of a 3 x 3 x 3 convolution with padding 1 on the CPU; elsewhere PyTorch's own.
 
-They are for one contiguous sample in float32 and for one channels-last sample in bfloat16. The mathematics is the
-same; only the order of rounding differs. Two forms, chosen by size:
+The mathematics is the same; only the order of rounding differs. The forms, chosen by size:
 
 - *halved* (float32): PyTorch gives one small sample to a slow kernel, but a batch of two to oneDNN; so the two
   halves of the sample go as a batch, each with one plane of the other.
-- *minimal filtering*: Winograd's F(2,3) along depth makes two output planes from four input planes with four
-  multiplications per weight instead of six (Lavin and Gray 2016, section 4.1). It goes slab by slab, so that
-  its temporary planes stay in the cache.
+- *minimal filtering* (``minimal``): four multiplications per weight instead of six.
+- *few* voxels, and *thin* results of very few channels (``matrix``): matrix products.
+
+All but *few* are for one sample, contiguous in float32 or channels-last in bfloat16.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -20,12 +19,12 @@ import torch.nn.functional as F  # noqa: N812 - the name that PyTorch's own docu
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from gpustudy.medddpm.matrix import few_backward, few_forward, thin_backward, thin_forward
+from gpustudy.medddpm.minimal import minimal_backward, minimal_forward
+
 SLOW_ELEMENTS = 20_480
 """PyTorch's CPU convolution takes oneDNN for one float32 sample only above this many elements of C x D x H
 (``use_mkldnn`` in aten/src/ATen/native/Convolution.cpp); its other form takes up to three times as long."""
-
-SLAB_ELEMENTS = 1 << 20
-"""Elements of one temporary of minimal filtering (4 MiB), so that a few of them stay in a last-level cache."""
 
 MINIMAL_CHANNELS = 32
 """Channels in and out from which minimal filtering pays: below, its additions outweigh what it saves."""
@@ -33,12 +32,17 @@ MINIMAL_CHANNELS = 32
 MINIMAL_BF16_SIDE = 16
 """Depth from which minimal filtering pays in bfloat16: below, its many small calls outweigh what it saves."""
 
+FEW_VOXELS = 8
+"""Voxels of a sample up to which matrix products pay: above, PyTorch's kernels make up for their reordering."""
+
+THIN_CHANNELS = 2
+"""Channels out up to which matrix products pay; the published networks give one."""
+
 Padding = tuple[int, int, int]
-Gradients = tuple[Tensor, Tensor, Tensor]
+Gradients = tuple[Tensor | None, Tensor, Tensor]
+"""Of input (None where it is not needed), weight and bias."""
 
 _UNIT = (1, 1, 1)
-_TAPS = 27
-"""Voxels under a 3 x 3 x 3 filter."""
 
 
 def fast_convolution(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -63,53 +67,67 @@ def is_minimal(x: Tensor, channels_out: int) -> bool:
     return _is_float32_sample(x) and channels * (depth // 2) * height > SLOW_ELEMENTS
 
 
+def is_few(x: Tensor) -> bool:
+    """Tell whether ``x`` has so few voxels that matrix products are faster."""
+    return x.device.type == "cpu" and x[0, 0].numel() <= FEW_VOXELS
+
+
+def is_thin(x: Tensor, channels_out: int) -> bool:
+    """Tell whether ``x`` is convolved to so few channels that matrix products are faster."""
+    return channels_out <= THIN_CHANNELS and (_is_float32_sample(x) or _is_bfloat16_sample(x))
+
+
 def forward_form(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Convolve by the form that suits; not differentiable."""
+    if is_few(x) and x.dtype == torch.bfloat16:  # in float32 the backward alone gains by it
+        return few_forward(x, weight, bias)
+    if is_thin(x, weight.shape[0]):
+        return thin_forward(x, weight, bias)
     if is_slow(x):
         return torch.cat(F.conv3d(_halves(x), weight, bias, padding=(0, 1, 1)).chunk(2), dim=2)
     if is_minimal(x, weight.shape[0]):
-        return _minimal_forward(x, weight, bias)
+        return minimal_forward(x, weight, bias, _least_elements(x))
     return F.conv3d(x, weight, bias, padding=1)
 
 
-def backward_form(gradient: Tensor, x: Tensor, weight: Tensor) -> Gradients:
-    """Return the gradients of input, weight and bias, by the same form."""
+def backward_form(gradient: Tensor, x: Tensor, weight: Tensor, needs_input: bool = True) -> Gradients:
+    """Return the gradients by the same form; that of the input may come although it is not needed."""
+    if is_few(x):
+        return few_backward(gradient, x, weight)
+    if is_thin(x, weight.shape[0]):
+        return thin_backward(gradient, x, weight)
     if is_slow(x):
         halves = torch.cat(gradient.chunk(2, dim=2))
-        grad_halves, grad_weight, grad_bias = plain_backward(halves, _halves(x), weight, (0, 1, 1))
-        return _fold(grad_halves), grad_weight, grad_bias
+        grad_halves, grad_weight, grad_bias = plain_backward(halves, _halves(x), weight, (0, 1, 1), needs_input)
+        return None if grad_halves is None else _fold(grad_halves), grad_weight, grad_bias
     if is_minimal(x, weight.shape[0]):
-        return _minimal_backward(gradient, x, weight)
-    return plain_backward(gradient, x, weight)
+        return minimal_backward(gradient, x, weight, _least_elements(x))
+    return plain_backward(gradient, x, weight, needs_input=needs_input)
+
+
+def _least_elements(x: Tensor) -> int:
+    return SLOW_ELEMENTS if x.dtype == torch.float32 else 0
 
 
 def is_miscomputed(x: Tensor, dtype: torch.dtype) -> bool:
     """Tell whether the CPU's kernel would give a wrong weight gradient for ``x`` in ``dtype``.
 
-    For 2 x 2 x 2 voxels in bfloat16 it reads memory that was never written (seen in PyTorch 2.13, not in 2.0).
+    It does so for 2 x 2 x 2 voxels in bfloat16 (seen in PyTorch 2.13, not in 2.0).
     """
     return x.device.type == "cpu" and dtype == torch.bfloat16 and tuple(x.shape[2:]) == (2, 2, 2)
 
 
-def plain_backward(gradient: Tensor, x: Tensor, weight: Tensor, padding: Padding = _UNIT) -> Gradients:
-    """Return the gradients of input, weight and bias by PyTorch's kernels, but for a weight gradient that is wrong."""
-    is_wrong = is_miscomputed(x, x.dtype)
-    grad_x, grad_weight, grad_bias = torch.ops.aten.convolution_backward(
-        gradient, x, weight, [weight.shape[0]], _UNIT, padding, _UNIT, False, [0, 0, 0], 1, [True, not is_wrong, True]
+def plain_backward(
+    gradient: Tensor, x: Tensor, weight: Tensor, padding: Padding = _UNIT, needs_input: bool = True
+) -> Gradients:
+    """Return the gradients by PyTorch's kernels, where they are right."""
+    if is_miscomputed(x, x.dtype):
+        return few_backward(gradient, x, weight)
+    gradients: Gradients = torch.ops.aten.convolution_backward(
+        *(gradient, x, weight, [weight.shape[0]], _UNIT, padding, _UNIT, False, [0, 0, 0], 1),
+        [needs_input, True, True],
     )
-    return grad_x, _weight_gradient(gradient, x, padding) if is_wrong else grad_weight, grad_bias
-
-
-def _weight_gradient(gradient: Tensor, x: Tensor, padding: Padding) -> Tensor:  # -> (C_out, C_in, 3, 3, 3)
-    """Return the weight gradient as one matrix product over all windows, channels-last; for few voxels."""
-    channels_out, channels = gradient.shape[1], x.shape[1]
-    depth, height, width = padding
-    windows = F.pad(x, (width, width, height, height, depth, depth))
-    for dimension in (2, 3, 4):
-        windows = windows.unfold(dimension, 3, 1)  # (B, C_in, D, H, W, 3, 3, 3) in the end
-    flat = windows.permute(0, 2, 3, 4, 5, 6, 7, 1).reshape(-1, _TAPS * channels)  # (B D H W, taps C_in)
-    product = gradient.permute(1, 0, 2, 3, 4).reshape(channels_out, -1) @ flat
-    return product.reshape(channels_out, 3, 3, 3, channels).permute(0, 4, 1, 2, 3)
+    return gradients
 
 
 class _FastConvolution(torch.autograd.Function):
@@ -121,7 +139,8 @@ class _FastConvolution(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Gradients:
-        return backward_form(gradient, *ctx.saved_tensors)
+        x, weight = ctx.saved_tensors
+        return backward_form(gradient, x, weight, ctx.needs_input_grad[0])
 
 
 def _is_float32_sample(x: Tensor) -> bool:
@@ -138,11 +157,6 @@ def _is_sample(x: Tensor) -> bool:
     return x.shape[0] == 1 and x.device.type == "cpu" and x.shape[2] % 2 == 0
 
 
-def _format(x: Tensor) -> torch.memory_format:
-    """Return the memory format of the samples above, by their dtype."""
-    return torch.channels_last_3d if x.dtype == torch.bfloat16 else torch.contiguous_format
-
-
 def _halves(x: Tensor) -> Tensor:  # (1, C, D, H, W) -> (2, C, D/2 + 2, H, W)
     """Return both halves of the planes, each with the plane before and after it (zero outside)."""
     half = x.shape[2] // 2
@@ -157,81 +171,3 @@ def _fold(halves: Tensor) -> Tensor:  # (2, C, D/2 + 2, H, W) -> (1, C, D, H, W)
     folded[:, :, half] += halves[:1, :, -1]
     folded[:, :, half - 1] += halves[1:, :, 0]
     return folded
-
-
-def _filters(weight: Tensor) -> list[Tensor]:  # (K, C, 3, 3, 3) -> 4 x (K, C, 1, 3, 3)
-    """Return the four filters of F(2,3) along depth, rounded once."""
-    first, middle, last = (weight[:, :, plane : plane + 1].float() for plane in range(3))
-    ends = (first + last) / 2
-    return [one.to(weight.dtype).contiguous() for one in (first, ends + middle / 2, ends - middle / 2, last)]
-
-
-def _combined(planes: Tensor, index: int) -> Tensor:  # (1, C, 2 J + 2, H, W) -> (1, C, J, H, W)
-    """Return the input of filter ``index``: a sum of two of the planes 2j, 2j+1, 2j+2, 2j+3."""
-    a, b, c, d = planes[:, :, :-2:2], planes[:, :, 1:-1:2], planes[:, :, 2::2], planes[:, :, 3::2]
-    if index == 0:
-        return a - c
-    if index == 1:
-        return b + c
-    return c - b if index == 2 else b - d
-
-
-def _slabs(x: Tensor) -> list[tuple[int, int]]:
-    """Return ranges of output pairs whose temporaries fit ``SLAB_ELEMENTS``, but not the slow kernel."""
-    _, channels, depth, height, width = x.shape
-    pairs = depth // 2
-    least = SLOW_ELEMENTS // (channels * height) + 1
-    size = max(SLAB_ELEMENTS // (channels * height * width), least)
-    count = max(pairs // size, 1)
-    edges = [pairs * part // count for part in range(count + 1)]
-    return list(pairwise(edges))
-
-
-def _padded(x: Tensor) -> Tensor:  # (1, C, D, H, W) -> (1, C, D + 2, H, W)
-    """Put a plane of zeros before and after; ``F.pad`` would fill the whole result first."""
-    _, channels, depth, height, width = x.shape
-    padded = torch.empty((1, channels, depth + 2, height, width), dtype=x.dtype, memory_format=_format(x))
-    padded[:, :, 0].zero_()
-    padded[:, :, -1].zero_()
-    padded[:, :, 1:-1].copy_(x)
-    return padded
-
-
-def _minimal_forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    filters, padded = _filters(weight), _padded(x)
-    result = torch.empty((1, weight.shape[0], *x.shape[2:]), dtype=x.dtype, memory_format=_format(x))
-    for first, last in _slabs(x):
-        planes = padded[:, :, 2 * first : 2 * last + 2]
-        products = [F.conv3d(_combined(planes, index), filters[index], padding=(0, 1, 1)) for index in range(4)]
-        both = bias[:, None, None, None]
-        even, odd = result[:, :, 2 * first : 2 * last : 2], result[:, :, 2 * first + 1 : 2 * last : 2]
-        torch.add(products[0].add_(both).add_(products[1]), products[2], out=even)
-        torch.sub(products[1].add_(both).sub_(products[2]), products[3], out=odd)
-    return result
-
-
-def _minimal_backward(gradient: Tensor, x: Tensor, weight: Tensor) -> Gradients:
-    filters, padded, layout = _filters(weight), _padded(x), _format(x)
-    gradient = gradient.contiguous(memory_format=layout)
-    grad_filters = [torch.zeros_like(one, dtype=torch.float32) for one in filters]
-    grad_padded = torch.zeros_like(padded)
-    for first, last in _slabs(x):
-        planes, grad_planes = (tensor[:, :, 2 * first : 2 * last + 2] for tensor in (padded, grad_padded))
-        even, odd = gradient[:, :, 2 * first : 2 * last : 2], gradient[:, :, 2 * first + 1 : 2 * last : 2]
-        a, b = grad_planes[:, :, :-2:2], grad_planes[:, :, 1:-1:2]
-        c, d = grad_planes[:, :, 2::2], grad_planes[:, :, 3::2]
-        for index, (grad_product, terms) in enumerate(
-            ((even, (a, c)), (even + odd, (b, c)), (even - odd, (c, b)), (-odd, (b, d)))
-        ):
-            grad_input, grad_filter, _ = torch.ops.aten.convolution_backward(
-                *(grad_product.contiguous(memory_format=layout), _combined(planes, index), filters[index], None),
-                *(_UNIT, (0, 1, 1), _UNIT, False, [0, 0, 0], 1, [True, True, False]),
-            )
-            grad_filters[index] += grad_filter
-            terms[0].add_(grad_input)
-            terms[1].add_(grad_input, alpha=1 if index == 1 else -1)
-    ends = (grad_filters[1] + grad_filters[2]) / 2
-    middle = (grad_filters[1] - grad_filters[2]) / 2
-    grad_weight = torch.cat([grad_filters[0] + ends, middle, grad_filters[3] + ends], dim=2).to(weight.dtype)
-    grad_x = grad_padded[:, :, 1:-1].contiguous(memory_format=layout)
-    return grad_x, grad_weight, gradient.sum(dim=(0, 2, 3, 4))

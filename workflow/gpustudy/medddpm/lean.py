@@ -78,9 +78,10 @@ class _NormSiluConvolution(torch.autograd.Function):
         normal = _normalised(values, norm_weight, norm_bias, mean, rstd)
         active = F.silu(normal).to(weight.dtype)
         gradients = backward_form if ctx.fast else plain_backward
-        gradient, grad_weight, grad_bias = gradients(gradient, active, weight)
-        gradient = _dense(torch.ops.aten.silu_backward(gradient.to(normal.dtype), normal), values)
-        del active, normal
+        grad_active, grad_weight, grad_bias = gradients(gradient, active, weight)
+        assert grad_active is not None
+        gradient = _dense(torch.ops.aten.silu_backward(grad_active.to(normal.dtype), normal), values)
+        del active, grad_active, normal
         grad_x, grad_scale, grad_shift = _norm_backward(gradient, values, mean, rstd, norm_weight)
         grads = (grad_x.to(x.dtype), grad_scale.to(norm_weight.dtype), grad_shift.to(norm_bias.dtype))
         return (*grads, grad_weight, grad_bias, None, None, None, None)
@@ -124,16 +125,16 @@ def _norm_backward_channels_last(
     rstd * (g - mean(g) - n * mean(g * n)), as for batch normalisation (Ioffe and Szegedy 2015, section 3).
     """
     channels, groups = values.shape[1], mean.shape[1]
-    one, zero = torch.ones_like(weight), torch.zeros_like(weight)
-    normal = _normalised(values, one, zero, mean, rstd)
-    grad_weight, grad_bias = _channel_sums(gradient * normal), _channel_sums(gradient)  # (C,) each, float32
+    mean, spread = (term.float().repeat_interleave(channels // groups, dim=1)[0] for term in (mean, rstd))  # (C,) each
+    grad_bias = _channel_sums(gradient)
+    grad_weight = spread * (_channel_sums(gradient * values) - mean * grad_bias)
     elements = values.numel() // groups
     in_groups = torch.stack([weight * grad_bias, weight * grad_weight]).view(2, groups, -1).sum(-1) / elements
-    spread = rstd.float().repeat_interleave(channels // groups, dim=1)[0]  # (C,)
     offset, slope = in_groups.repeat_interleave(channels // groups, dim=1) * spread
-    slope, offset, factor = (term.view(1, -1, 1, 1, 1).to(values.dtype) for term in (slope, offset, spread * weight))
-    centred = torch.addcmul(-offset, normal, slope, value=-1)
-    return centred.addcmul_(gradient, factor), grad_weight, grad_bias
+    slope = slope * spread
+    terms = (mean * slope - offset, slope, weight * spread)
+    offset, slope, factor = (term.view(1, -1, 1, 1, 1).to(values.dtype) for term in terms)
+    return torch.addcmul(offset, values, slope, value=-1).addcmul_(gradient, factor), grad_weight, grad_bias
 
 
 def _channel_sums(tensor: Tensor) -> Tensor:  # (1, C, D, H, W) -> (C,)

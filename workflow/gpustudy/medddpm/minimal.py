@@ -1,0 +1,136 @@
+"""Convolution with fewer multiplications: Winograd's minimal filtering F(2,3) along the depth.
+
+Two output planes are made from four input planes a, b, c, d with four multiplications per weight instead of six
+(Lavin and Gray 2016, section 4.1): the filters *first*, *half the sum of all three*, *the same with the middle
+negative* and *last* meet a - c, b + c, c - b and b - d.
+
+For one sample (1, C, D, H, W) of even depth D. It goes slab by slab, so that the temporary planes stay in the cache.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name that PyTorch's own documentation uses
+from torch import Tensor
+
+from gpustudy.medddpm.matrix import memory_format
+
+SLAB_ELEMENTS = 1 << 20
+"""Elements of one temporary (4 MiB in float32), so that a few of them stay in a last-level cache."""
+
+_FILTERS = ((1.0, 0.0, 0.0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0.0, 0.0, 1.0))
+"""The four filters as sums of the three planes of a kernel."""
+
+_UNIT = (1, 1, 1)
+_PADDING = (0, 1, 1)
+
+
+def minimal_forward(x: Tensor, weight: Tensor, bias: Tensor, least_elements: int) -> Tensor:
+    """Convolve (1, C, D, H, W) with (K, C, 3, 3, 3), padding 1, to (1, K, D, H, W).
+
+    Args:
+        x: the sample; the result has its memory format.
+        weight: the kernels.
+        bias: (K,).
+        least_elements: a slab has more than so many elements of C x D/2 x H, if there are more.
+    """
+    filters, padded = _filters(weight), _padded(x)
+    result = torch.empty((1, len(weight), *x.shape[2:]), dtype=x.dtype, memory_format=memory_format(x))
+    for first, last in slabs(x, least_elements):
+        planes, own = padded[:, :, 2 * first : 2 * last + 2], result[:, :, 2 * first : 2 * last]
+        # the second product counts once, positively, in every output: it carries the bias
+        one, two, three, four = (
+            F.conv3d(_filtered(planes, index), filters[index], bias if index == 1 else None, padding=_PADDING)
+            for index in range(4)
+        )
+        torch.add(one.add_(two), three, out=own[:, :, ::2])
+        torch.sub(two.sub_(three), four, out=own[:, :, 1::2])
+    return result
+
+
+def minimal_backward(gradient: Tensor, x: Tensor, weight: Tensor, least_elements: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of input, weight and bias."""
+    filters, padded = _filters(weight), _padded(x)
+    gradient = gradient.contiguous(memory_format=memory_format(x))
+    grad_filters = torch.zeros(filters.shape, dtype=torch.float32)
+    grad_x = torch.empty_like(x)
+    after: Tensor | None = None
+    for first, last in slabs(x, least_elements):
+        planes, own = padded[:, :, 2 * first : 2 * last + 2], slice(2 * first, 2 * last)
+        parts = []
+        for index in range(4):
+            grad_input, grad_filter, _ = torch.ops.aten.convolution_backward(
+                *(_filtered_gradient(gradient[:, :, own], index), _filtered(planes, index), filters[index], None),
+                *(_UNIT, _PADDING, _UNIT, False, [0, 0, 0], 1, [True, True, False]),
+            )
+            grad_filters[index] += grad_filter
+            parts.append(grad_input)
+        _unfilter(parts, grad_x[:, :, own])
+        if after is not None:  # a slab also reaches the last plane of the one before, which reaches its first
+            grad_x[:, :, 2 * first - 1] += parts[0][:, :, 0]
+            grad_x[:, :, 2 * first] -= after
+        after = parts[3][:, :, -1]
+    return grad_x, _grad_weight(grad_filters, weight), gradient.sum(dim=(0, 2, 3, 4))
+
+
+def slabs(x: Tensor, least_elements: int) -> list[tuple[int, int]]:
+    """Return ranges of pairs of output planes whose temporaries fit ``SLAB_ELEMENTS``."""
+    _, channels, depth, height, width = x.shape
+    pairs = depth // 2
+    size = max(SLAB_ELEMENTS // (channels * height * width), least_elements // (channels * height) + 1)
+    count = max(pairs // size, 1)
+    return list(pairwise(pairs * part // count for part in range(count + 1)))
+
+
+def _filters(weight: Tensor) -> Tensor:  # (K, C, 3, 3, 3) -> (4, K, C, 1, 3, 3)
+    """Return the filters, rounded once to the dtype of ``weight``."""
+    planes = weight.movedim(2, 0).float().reshape(3, -1)
+    filters = (torch.tensor(_FILTERS) @ planes).to(weight.dtype)
+    return filters.view(4, *weight.shape[:2], 1, 3, 3)
+
+
+def _grad_weight(grad_filters: Tensor, weight: Tensor) -> Tensor:
+    """Return the gradient of the weight from those of the filters: the transpose of ``_filters``."""
+    planes = torch.tensor(_FILTERS).T @ grad_filters.flatten(1)
+    return planes.view(3, *weight.shape[:2], 3, 3).movedim(0, 2).to(weight.dtype)
+
+
+def _padded(x: Tensor) -> Tensor:  # (1, C, D, H, W) -> (1, C, D + 2, H, W)
+    """Put a plane of zeros before and after; ``F.pad`` would fill the whole result first."""
+    _, channels, depth, height, width = x.shape
+    padded = torch.empty((1, channels, depth + 2, height, width), dtype=x.dtype, memory_format=memory_format(x))
+    padded[:, :, 0].zero_()
+    padded[:, :, -1].zero_()
+    padded[:, :, 1:-1].copy_(x)
+    return padded
+
+
+def _filtered(planes: Tensor, index: int) -> Tensor:  # (1, C, 2 J + 2, H, W) -> (1, C, J, H, W)
+    """Return the input of filter ``index``."""
+    a, b, c, d = planes[:, :, :-2:2], planes[:, :, 1:-1:2], planes[:, :, 2::2], planes[:, :, 3::2]
+    if index == 0:
+        return a - c
+    if index == 1:
+        return b + c
+    return c - b if index == 2 else b - d
+
+
+def _filtered_gradient(gradient: Tensor, index: int) -> Tensor:  # (1, K, 2 J, H, W) -> (1, K, J, H, W)
+    """Return the gradient of the product of filter ``index``."""
+    even, odd = gradient[:, :, ::2], gradient[:, :, 1::2]
+    if index == 0:
+        return even.contiguous(memory_format=memory_format(gradient))
+    if index == 1:
+        return even + odd
+    return even - odd if index == 2 else -odd
+
+
+def _unfilter(parts: list[Tensor], out: Tensor) -> None:  # 4 x (1, C, J, H, W) -> (1, C, 2 J, H, W)
+    """Write the gradient of the planes b and c of all pairs to ``out``, with what the next pairs' a and d add."""
+    one, two, three, four = parts
+    torch.add(two - three, four, out=out[:, :, ::2])
+    out[:, :, 2::2] -= four[:, :, :-1]
+    torch.sub(two.add_(three), one, out=out[:, :, 1::2])
+    out[:, :, 1:-1:2] += one[:, :, 1:]
