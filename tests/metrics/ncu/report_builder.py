@@ -70,6 +70,7 @@ class Kernel:
     process: tuple[int, str, str] = (4242, "10.0.0.7", "/usr/bin/python3.11")
     context: int = 1
     stream: int = 7
+    clocks: tuple[int, int] | None = (1, 1)
 
 
 LAUNCH = {
@@ -129,7 +130,8 @@ def report(kernels: list[Kernel], command_line: str = "ncu --set full -o report 
     for name, version in versions.items():
         blocks.append(block(session=message(8, message(1, name) + message(2, version))))
     blocks.append(block(session=message(6, whole(1, 0) + message(2, "Crafted A100"))))
-    blocks.append(block(session=message(11, command_line)))
+    if command_line:
+        blocks.append(block(session=message(11, command_line)))
     return b"NVR\0" + prefixed(whole(1, 7)) + b"".join(blocks)
 
 
@@ -152,7 +154,8 @@ def result(kernel: Kernel, names: list[str]) -> bytes:
         out += message(19, _rule(rule))
     if kernel.ranges:
         out += message(21, _nvtx(kernel))
-    return out + whole(22, kernel.context) + whole(23, kernel.stream)
+    out += whole(22, kernel.context) + whole(23, kernel.stream)
+    return out if kernel.clocks is None else out + message(25, whole(1, kernel.clocks[0]) + whole(2, kernel.clocks[1]))
 
 
 def other_result(name: str, metrics: dict[str, float], names: list[str]) -> bytes:

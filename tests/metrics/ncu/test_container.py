@@ -63,6 +63,25 @@ def test_clock_and_cache_control_are_the_command_lines_or_ncus_default(
     assert (found["clock_control"], found["cache_control"], found["replay_mode"]) == (clock, cache, "kernel")
 
 
+@pytest.mark.parametrize(
+    ("command_line", "clocks", "control", "locked"),
+    [
+        ("ncu --clock-control none -o a ./b", (0, 0), "none", False),
+        ("ncu -o a ./b", (1, 0), "base", False),  # asked for, and not to be had
+        ("", (1, 1), "base", True),  # ncu before 2022 wrote no command line
+        ("", (0, 0), "none", False),
+        ("", None, None, None),
+    ],
+)
+def test_whether_the_clocks_were_locked_is_what_the_first_kernel_says(
+    tmp_path: Path, command_line: str, clocks: tuple[int, int] | None, control: str | None, locked: bool | None
+) -> None:
+    path = tmp_path / "clocks.ncu-rep"
+    path.write_bytes(build.report([Kernel(clocks=clocks)], command_line))
+    session = read_session(walk_whole(path))
+    assert (session.settings.get("clock_control"), session.clocks_locked) == (control, locked)
+
+
 def test_a_report_cut_anywhere_is_damaged_or_ends_with_a_block(report: Path) -> None:
     content = report.read_bytes()
     container = walk(report)
@@ -215,6 +234,24 @@ REPORTS = (
     "self-join-MiSTIC__profileMSDKT23.out.ncu-rep",
     "speedy_scan__profile.ncu-rep",
 )
+
+
+@pytest.mark.parametrize(
+    ("name", "ncu", "driver", "cuda"),
+    [
+        (REPORTS[0], "2022.4.0.0", "535.274.02", "12.2"),
+        (REPORTS[1], "2024.1.1.0", "560.35.03", "12.6"),
+        (REPORTS[2], "2021.2.2.0", "515.65.01", "11.7"),
+        (REPORTS[3], "2022.4.0.0", "525.60.13", "12.0"),
+        (REPORTS[4], "2020.3.1.0", "470.223.02", "11.4"),
+    ],
+)
+def test_session_facts_of_real_reports(shared_data: Path, name: str, ncu: str, driver: str, cuda: str) -> None:
+    """The versions are those that the bytes of the files show as text."""
+    session = read_session(walk_whole(shared_data / "ncu" / name))
+    assert (session.ncu_version or "").startswith(f"{ncu} (build ")
+    assert (session.driver, session.cuda) == (driver, cuda)
+    assert (session.settings["clock_control"], session.clocks_locked) == ("base", True)
 
 
 @pytest.mark.parametrize("name", REPORTS)

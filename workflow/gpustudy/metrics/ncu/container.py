@@ -253,6 +253,19 @@ def _process_of(header: list[Field], known: dict[bytes, Process]) -> Process:
     return known[message]
 
 
+def first_kernel(container: Container) -> bytes | None:
+    """Return the first kernel's result, a message; None where the report holds results of other kinds alone."""
+    for block in container.blocks:
+        if block.results and block.results[0].mangled_name is not None:
+            with container.path.open("rb") as stream:
+                stream.seek(block.offset)
+                _take(stream, block.end)
+                for _ in range(block.sources):
+                    _skip(stream, block.end)
+                return _take(stream, block.end)
+    return None
+
+
 @dataclass(frozen=True)
 class Part:
     """A report of its own made of some results of another: positions ``first`` to ``last`` (exclusive)."""

@@ -1,6 +1,7 @@
-"""What the headers of a report's blocks tell about the session: versions, devices, command line, clock control.
+"""What a report tells about its session: versions, devices, command line, in block headers; clocks, in a result.
 
-NVIDIA's reader does not give these facts. Field numbers are those of the published format's SessionDetails.
+NVIDIA's reader does not give these facts. Field numbers are those of the published format's SessionDetails and
+ProfileResult.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from datetime import datetime, timezone
 from typing import Any
 
 from gpustudy.base.errors import UserError
-from gpustudy.metrics.ncu.container import SESSION, Container, Process
+from gpustudy.metrics.ncu.container import SESSION, Container, Process, first_kernel
 from gpustudy.metrics.ncu.wire import WireError, decode
 
 _CREATED, _DEVICE, _VERSION, _COMMAND_LINE = 2, 6, 8, 11
 _NAME, _VALUE = 1, 2
+_CLOCK_STATUS = 25
+"""Field of a kernel's result: whether a lock of the clocks was asked for (1) and whether they were locked (2)."""
 
 _VERSION_NAMES = {
     "Nsight Compute Target": "ncu_version",
@@ -41,7 +44,8 @@ class Session:
         created: when the session began, UTC, ISO 8601.
         command_line: ncu's command line.
         settings: ``clock_control``, ``cache_control`` and ``replay_mode``; ncu's default where the command line
-            does not set them, absent where the file has no command line.
+            does not set them. Of a file without a command line, ``clock_control`` alone, by the lock asked for.
+        clocks_locked: whether the clocks were locked for the first kernel, whatever was asked for.
         devices: name of each device by its number.
         processes: the processes that launched the results.
     """
@@ -53,6 +57,7 @@ class Session:
     created: str | None = None
     command_line: str | None = None
     settings: dict[str, str] = field(default_factory=dict)
+    clocks_locked: bool | None = None
     devices: dict[int, str] = field(default_factory=dict)
     processes: tuple[Process, ...] = ()
 
@@ -86,7 +91,11 @@ def _collect(container: Container) -> Session:
         elif number == _DEVICE and isinstance(value, bytes):
             parts = _message(value)
             devices[int(parts.get(_NAME, 0))] = _text(parts.get(_VALUE))
-    facts["settings"] = control_settings(facts["command_line"]) if "command_line" in facts else {}
+    is_asked, facts["clocks_locked"] = _clock_status(container)
+    if "command_line" in facts:
+        facts["settings"] = control_settings(facts["command_line"])
+    elif is_asked is not None:
+        facts["settings"] = {"clock_control": "base" if is_asked else "none"}
     processes = tuple(dict.fromkeys(result.process for result in container.results))
     return Session(**facts, devices=devices, processes=processes)
 
@@ -103,6 +112,19 @@ def control_settings(command_line: str) -> dict[str, str]:
         if word.startswith("--") and option in found:
             found[option] = value if equals else following
     return {option.replace("-", "_"): value for option, value in found.items()}
+
+
+def _clock_status(container: Container) -> tuple[bool | None, bool | None]:
+    """Return whether a lock of the clocks was asked for and whether they were locked; None where nothing tells."""
+    status: dict[int, Any] = {}
+    try:
+        for number, _, value in decode(first_kernel(container) or b""):
+            if number == _CLOCK_STATUS and isinstance(value, bytes):
+                status = _message(value)
+    except WireError:
+        return None, None  # NVIDIA's reader will tell
+    asked, locked = status.get(1), status.get(2)
+    return None if asked is None else bool(asked), None if locked is None else bool(locked)
 
 
 def _session_fields(container: Container) -> Iterator[tuple[int, int | bytes]]:
