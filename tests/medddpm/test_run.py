@@ -194,6 +194,8 @@ def test_the_verbs_train_and_sample(prepared, tmp_path, capsys):
     ("words", "sentence"),
     [
         (["--channel-mult", "1,1,2"], "no level is downsampled by 8: a U-Net of 3 levels has [1, 2, 4]."),
+        (["--seed", "-1"], "seed is -1: give a whole number from 0."),
+        (["--learning-rate", "nan"], "learning_rate is nan: give a number above 0"),
         (["--precision", "fp16"], "precision fp16 is for CUDA devices, not for cpu: take bf16 or float32."),
     ],
 )

@@ -197,7 +197,19 @@ def test_the_scaler_is_of_the_newest_api_that_there_is():
             make_grad_scaler("cpu")
 
 
-@pytest.mark.parametrize("change", [{"iterations": 0}, {"loss": "l3"}, {"ema_decay": 1.5}, {"epochs": 3}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"iterations": 0},
+        {"loss": "l3"},
+        {"ema_decay": 1.5},
+        {"epochs": 3},
+        {"learning_rate": 0.0},
+        {"learning_rate": math.nan},
+        {"learning_rate": math.inf},
+        {"first_half_learning_rate": -1e-4},
+    ],
+)
 def test_settings_that_make_no_sense_are_refused(change):
     with pytest.raises(UserError, match=next(iter(change))):
         TrainSettings.from_document(change)

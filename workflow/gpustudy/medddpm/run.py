@@ -69,6 +69,8 @@ class RunSettings:
         for name in ("save_every", "keep"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}: give at least one.")
+        if self.seed < 0:
+            raise UserError(f"seed is {self.seed}: give a whole number from 0.")
         factors = [2**level for level in range(len(self.channel_mult))]
         for factor in self.attention_downsamples:
             if factor not in factors:

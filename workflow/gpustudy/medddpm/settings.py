@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -52,6 +53,10 @@ class TrainSettings:
             raise UserError(f"warmup_iterations is {self.warmup_iterations}: give 0 or more.")
         if self.loss not in ("l1", "l2"):
             raise UserError(f"loss is {self.loss!r}: choose l1 or l2.")
+        for name in ("learning_rate", "first_half_learning_rate"):
+            rate = getattr(self, name)
+            if rate is not None and not 0 < rate < math.inf:
+                raise UserError(f"{name} is {rate:g}: give a number above 0, such as 1e-5.")
         if not 0 <= self.ema_decay <= 1:
             raise UserError(f"ema_decay is {self.ema_decay:g}: give a share from 0 to 1.")
 
