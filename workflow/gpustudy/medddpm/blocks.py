@@ -117,18 +117,26 @@ class NormConvolution(nn.Sequential):
         super().__init__(GroupNorm(channels_in), *between, Convolution(channels_in, channels_out))
         self.lean = False
 
-    def forward(self, x: Tensor) -> Tensor:  # (B, C_in, D, H, W) -> (B, C_out, D, H, W)
-        """Normalise, activate and convolve ``x``."""
+    def forward(self, x: Tensor, shift: Tensor | None = None) -> Tensor:
+        """Normalise, activate and convolve ``x`` (B, C_in, D, H, W), and add ``shift`` (B, C_out) to all voxels."""
         if not self.lean:
             for module in self:
                 x = module(x)
-            return x
+            return x if shift is None else _shifted(x, shift)
         norm, conv = self[0], self[-1]
         assert isinstance(norm, GroupNorm)
         assert isinstance(conv, Convolution)
-        assert conv.bias is not None
-        affine, kernel = (norm.weight, norm.bias), (conv.weight, conv.bias)
-        return norm_silu_convolution(x, affine, NORM_GROUPS, NORM_EPSILON, norm.in_float32, kernel, conv.fast)
+        bias = conv.bias
+        assert bias is not None
+        if shift is not None and len(shift) == 1:  # for one sample it is a part of the bias
+            bias, shift = bias + shift[0], None
+        affine, kernel = (norm.weight, norm.bias), (conv.weight, bias)
+        x = norm_silu_convolution(x, affine, NORM_GROUPS, NORM_EPSILON, norm.in_float32, kernel, conv.fast)
+        return x if shift is None else _shifted(x, shift)
+
+
+def _shifted(x: Tensor, shift: Tensor) -> Tensor:  # (B, C, D, H, W) and (B, C) -> (B, C, D, H, W)
+    return x + shift[:, :, None, None, None].type(x.dtype)
 
 
 class ResBlock(nn.Module):
@@ -161,9 +169,7 @@ class ResBlock(nn.Module):
         return self._forward(x, embedding)
 
     def _forward(self, x: Tensor, embedding: Tensor) -> Tensor:
-        shift = self.emb_layers(embedding)
-        h = self.in_layers(x)
-        h = h + shift[:, :, None, None, None].type(h.dtype)
+        h = self.in_layers(x, self.emb_layers(embedding))
         result: Tensor = self.skip_connection(x) + self.out_layers(h)
         return result
 
