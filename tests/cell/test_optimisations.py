@@ -93,6 +93,8 @@ def test_the_table_of_names_and_the_registry_hold_the_same() -> None:
         ("cudnn_benchmark", "cpu", "cpu", False),
         ("channels_last", "cuda", "sm_70", True),
         ("fast_convolution", "cuda", "sm_90", False),
+        ("compile", "cuda", "sm_60", False),
+        ("compile", "cuda", "sm_70", True),
     ],
 )
 def test_what_each_device_has(name: str, device: str, architecture: str, has: bool) -> None:

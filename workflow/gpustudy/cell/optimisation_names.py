@@ -13,6 +13,9 @@ TENSOR_FLOAT_32_SM = 80
 """Compute capability times ten from which tensor cores take TF32 and bfloat16: Ampere (CUDA C++ Programming
 Guide, arithmetic instructions by compute capability)."""
 
+TRITON_SM = 70
+"""Compute capability times ten from which Inductor compiles for a device (PyTorch, GPUTooOldForTriton)."""
+
 
 @dataclass(frozen=True)
 class Optimisation:
@@ -49,7 +52,11 @@ OPTIMISATIONS: dict[str, Optimisation] = {
         devices=("cuda",),
         why_least="float16 convolutions with loss scaling are for CUDA devices",
     ),
-    "compile": Optimisation("fuse kernels with torch.compile (TorchDynamo and Inductor)"),
+    "compile": Optimisation(
+        "fuse kernels with torch.compile (TorchDynamo and Inductor)",
+        least_sm=TRITON_SM,
+        why_least="Triton, which generates the kernels, knows devices from sm_70 on",
+    ),
     "cudnn_benchmark": Optimisation(
         "let cuDNN time its algorithms for each convolution shape and keep the fastest",
         devices=("cuda",),
