@@ -134,6 +134,9 @@ def test_sdpa_is_called_and_equals_explicit_attention() -> None:
     setup = make_setup("sdpa")
     probe = take_probe(setup.model, options_of(setup))
     assert probe.fused_attention_calls == 4  # one on the way down, one in the middle, two on the way up
+    kernels = REGISTRY["sdpa"].verify(setup, probe).seen["fused_kernels"]
+    for_cpu = "_scaled_dot_product_flash_attention_for_cpu"  # from PyTorch 2.2 on
+    assert kernels == ({f"aten.{for_cpu}": 4} if hasattr(torch.ops.aten, for_cpu) else {})
     assert take_probe(make_setup().model, TrainOptions()).fused_attention_calls == 0
     assert_equal_mathematics(("sdpa",))
 

@@ -31,6 +31,16 @@ def test_the_estimate_follows_every_switch(name, value, small_model):
     assert estimate.activations_bytes == pytest.approx(kept_bytes(small_model), rel=0.02)
 
 
+@pytest.mark.parametrize("kernel", ["explicit", "sdpa"])
+def test_the_estimate_of_kept_attention_is_that_of_the_kernels_that_run(kernel, small_model):
+    """512 tokens: the N x N weights of each block are 1 MiB, eight times its volumes."""
+    switches = {"attention_kernel": kernel, "attention_recompute": False}
+    document = SMALL_MODEL | {"volume": [16, 16, 16]}
+    estimate = estimate_training(document, SETTINGS, prepare=lambda network: set_switches(network, **switches))
+    set_switches(small_model, **switches)
+    assert estimate.activations_bytes == pytest.approx(kept_bytes(small_model, side=16), rel=0.02)
+
+
 def test_activations_grow_with_batch_and_volume():
     single = estimate_training(SMALL_MODEL, SETTINGS).activations_bytes
     double = estimate_training(SMALL_MODEL, TrainSettings(iterations=1, batch_size=2)).activations_bytes

@@ -39,7 +39,7 @@ def test_a_switch_changes_neither_output_nor_gradients(name, value, batch, small
         torch.testing.assert_close(after[1][tensor], gradient, rtol=1e-3, atol=1e-6 * largest)
 
 
-def kept_bytes(model):
+def kept_bytes(model, side=8):
     """Bytes that autograd keeps for backward, the parameters' left out."""
     parameters = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept = {}
@@ -50,7 +50,7 @@ def kept_bytes(model):
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        output = model(torch.randn(1, 3, 8, 8, 8), torch.tensor([3]))
+        output = model(torch.randn(1, 3, side, side, side), torch.tensor([3]))
     del output
     return sum(kept.values())
 
@@ -59,6 +59,18 @@ def test_attention_is_recomputed_by_default(small_model):
     recomputing = kept_bytes(small_model)
     set_switches(small_model, attention_recompute=False)
     assert kept_bytes(small_model) > recomputing
+
+
+HAS_FUSED = hasattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu")
+
+
+@pytest.mark.skipif(not HAS_FUSED, reason="PyTorch before 2.2 has no fused attention on the CPU")
+def test_fused_attention_keeps_no_weight_per_pair_of_tokens(small_model):
+    set_switches(small_model, attention_recompute=False)
+    explicit = kept_bytes(small_model, side=16)
+    set_switches(small_model, attention_kernel="sdpa")
+    blocks, tokens = 4, 8**3
+    assert explicit - kept_bytes(small_model, side=16) > 0.8 * blocks * tokens**2 * 4  # float32
 
 
 def test_recomputed_attention_runs_whole_in_backward(small_model):

@@ -194,8 +194,13 @@ def _sdpa(setup: Setup) -> str:
 
 
 def _verify_sdpa(setup: Setup, probe: Probe) -> Evidence:
-    softmax = sum(row["op"] == "aten._softmax" for row in probe.rows)
-    seen = {"scaled_dot_product_attention": probe.fused_attention_calls, "explicit_softmax": softmax}
+    kernels = Counter(row["op"] for row in probe.rows if row["op"].startswith("aten._scaled_dot_product"))
+    softmax = sum(row["op"] in ("aten._softmax", "aten._safe_softmax") for row in probe.rows)
+    seen = {
+        "scaled_dot_product_attention": probe.fused_attention_calls,
+        "fused_kernels": dict(kernels),  # none where PyTorch has none for the device, as 2.0 for CPUs
+        "explicit_softmax": softmax,
+    }
     return Evidence(probe.fused_attention_calls > 0, "calls in a forward pass", seen)
 
 

@@ -218,8 +218,12 @@ def _explicit_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # (B, C, N)
 
 
 def _fused_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # (B, C, N) each -> (B, C, N)
-    """The same by ``scaled_dot_product_attention``, whose default scale is C^-1/2, as (B, 1, N, C)."""
-    q, k, v = (tensor.transpose(1, 2)[:, None] for tensor in (q, k, v))
+    """The same by ``scaled_dot_product_attention``, whose default scale is C^-1/2, as (B, 1, N, C).
+
+    The copies are small beside the N x N weights that PyTorch keeps without them: its fused kernels take no tensor
+    whose last axis is not contiguous.
+    """
+    q, k, v = (tensor.transpose(1, 2)[:, None].contiguous() for tensor in (q, k, v))
     return F.scaled_dot_product_attention(q, k, v)[:, 0].transpose(1, 2)
 
 

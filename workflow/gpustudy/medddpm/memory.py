@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F  # noqa: N812 - the name that PyTorch's own documentation uses
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from gpustudy.base.errors import UserError
 from gpustudy.medddpm.settings import TrainSettings
@@ -131,9 +133,35 @@ def _kept_bytes(network: UNet3D, x: Tensor) -> list[int]:
             kept[_storage_id(tensor)] = tensor.untyped_storage().nbytes()
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), _FusedWhereReal():
         network(x, torch.zeros(x.shape[0], dtype=torch.long, device="meta"))
     return list(kept.values())
+
+
+class _FusedAttention(torch.autograd.Function):
+    """Keeps what PyTorch's fused attention kernels keep: their inputs, the result, a number per query.
+
+    The meta device has none of them: there the N x N weights would be counted.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # (B, 1, N, C) each -> (B, 1, N, C)
+        result = torch.empty_like(q)
+        ctx.save_for_backward(q, k, v, result, torch.empty(q.shape[:-1], device=q.device))
+        return result
+
+
+class _FusedWhereReal(TorchFunctionMode):
+    """Has fused attention on the meta device where this PyTorch has it on the real one (from 2.2 on for CPUs)."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        is_attention = func is getattr(F, "scaled_dot_product_attention", None)
+        for_cpu = hasattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu")
+        if is_attention and (for_cpu or torch.cuda.is_available()):
+            return _FusedAttention.apply(*args)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        return func(*args, **(kwargs or {}))
 
 
 def _storage_id(tensor: Tensor) -> int:
