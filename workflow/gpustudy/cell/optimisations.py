@@ -26,8 +26,9 @@ from gpustudy.medddpm.switches import read_switches, set_switches
 from gpustudy.medddpm.unet import UNet3D
 
 _GRAPHS_PER_FUNCTION = 64
-"""Graphs that TorchDynamo may compile of one function: every stage of the U-Net is the same one with other shapes,
-and recomputed attention splits the network into them. The default of 8 would leave the rest uncompiled."""
+"""Graphs that TorchDynamo may compile of one function: where it splits the network (as older versions do at recomputed
+attention), every stage of the U-Net is the same function with other shapes. The default of 8 would leave the rest
+uncompiled."""
 
 
 @dataclass
