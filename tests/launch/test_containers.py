@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from gpustudy.base.errors import UserError
+from gpustudy.launch import process
 from gpustudy.launch.containers import ContainerJob, Mount, container_command, left_behind, owner
 from gpustudy.launch.images import Image
-from gpustudy.launch.process import Box, StageCall, container_job
+from gpustudy.launch.process import Box, StageCall, container_job, run_stage_process
 from gpustudy.launch.runtimes import Runtime, find_runtime, host_environment, scratch_folder
 from gpustudy.launch.tools import Answer
 from gpustudy.study.load import ROOT
@@ -200,6 +201,26 @@ def test_a_stage_sees_its_folders_under_the_paths_that_it_has_outside(tmp_path, 
     assert job.environment["GPUSTUDY_IMAGE_SHA256"] == "ab" * 32
     assert (job.environment["CUDA_VISIBLE_DEVICES"], job.environment["SLURM_JOB_ID"]) == ("GPU-7", "77")
     assert "LD_LIBRARY_PATH" not in job.environment
+
+
+@pytest.mark.parametrize(("stage", "waiting"), [("train", None), ("quality", "PASSIVE")])
+@pytest.mark.parametrize("inside", [True, False])
+def test_idle_threads_sleep_in_a_stage_that_runs_beside_others(stage, waiting, inside, tmp_path, monkeypatch):
+    """GNU's and Intel's OpenMP read the variable; a stage that measures has the machine to itself."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    (tmp_path / "data").mkdir()
+    cell_file = tmp_path / "cell.json"
+    cell_file.write_text("{}")
+    call = StageCall(stage, tmp_path, cell_file, Path("data"), Path("results/o/t-1"), None)
+    if inside:
+        seen = container_job(call, Box(APPTAINER, Image("/i.sif", "ab" * 32), None, uses_gpu=False), {}).environment
+    else:
+        ran = []
+        monkeypatch.setattr(process, "run_guarded", lambda command, environment: ran.append(environment) or 0)
+        run_stage_process(call, None, {})
+        (seen,) = ran
+    assert seen.get("OMP_WAIT_POLICY") == waiting
 
 
 def test_missing_data_is_told_before_a_container_is_started(tmp_path, monkeypatch):
