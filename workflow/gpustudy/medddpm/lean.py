@@ -123,18 +123,19 @@ def _norm_backward_channels_last(
 
     With n the normalised values of a group and g the gradient times the weight, it is
     rstd * (g - mean(g) - n * mean(g * n)), as for batch normalisation (Ioffe and Szegedy 2015, section 3).
+    The sums are of n, not of the values: those of a mean far from 0 would cancel.
     """
     channels, groups = values.shape[1], mean.shape[1]
-    mean, spread = (term.float().repeat_interleave(channels // groups, dim=1)[0] for term in (mean, rstd))  # (C,) each
-    grad_bias = _channel_sums(gradient)
-    grad_weight = spread * (_channel_sums(gradient * values) - mean * grad_bias)
+    one, zero = torch.ones_like(weight), torch.zeros_like(weight)
+    normal = _normalised(values, one, zero, mean, rstd)
+    grad_weight, grad_bias = _channel_sums(gradient * normal), _channel_sums(gradient)  # (C,) each, float32
     elements = values.numel() // groups
     in_groups = torch.stack([weight * grad_bias, weight * grad_weight]).view(2, groups, -1).sum(-1) / elements
+    spread = rstd.float().repeat_interleave(channels // groups, dim=1)[0]  # (C,)
     offset, slope = in_groups.repeat_interleave(channels // groups, dim=1) * spread
-    slope = slope * spread
-    terms = (mean * slope - offset, slope, weight * spread)
-    offset, slope, factor = (term.view(1, -1, 1, 1, 1).to(values.dtype) for term in terms)
-    return torch.addcmul(offset, values, slope, value=-1).addcmul_(gradient, factor), grad_weight, grad_bias
+    slope, offset, factor = (term.view(1, -1, 1, 1, 1).to(values.dtype) for term in (slope, offset, spread * weight))
+    centred = torch.addcmul(-offset, normal, slope, value=-1)
+    return centred.addcmul_(gradient, factor), grad_weight, grad_bias
 
 
 def _channel_sums(tensor: Tensor) -> Tensor:  # (1, C, D, H, W) -> (C,)
