@@ -111,12 +111,7 @@ def export_archive(
         for stage in state.stages
         for name, content in _generated(seen, keys, state.cell, stage, sources)
     }
-    left_out = {
-        f"{state.cell}/{stage.stage}": stage.reason
-        for state in cells
-        for stage in state.stages
-        if stage.state == DAMAGED
-    }
+    left_out = _damaged(cells)
     if not sources:
         why = "".join(f" {stage} is damaged: {reason}" for stage, reason in list(left_out.items())[:1])
         raise UserError(f"nothing to export to {file}: none of these cells has a current result here.{why}")
@@ -146,6 +141,12 @@ def export_archive(
     places = {(folder.gpu, folder.config, folder.repeat) for folder in folders}
     size = total_bytes(manifest.members.values())
     return Exported(manifest.identity, len(places), len(folders), size, manifest.crafted, unnoted, left_out)
+
+
+def _damaged(cells: list[CellState]) -> dict[str, str]:
+    """Return ``GPU/CONFIG/rN/STAGE`` of every stage that cannot be read -> why."""
+    stages = ((state.cell, stage) for state in cells for stage in state.stages)
+    return {f"{cell}/{stage.stage}": stage.reason for cell, stage in stages if stage.state == DAMAGED}
 
 
 def _top_members(seen: Survey, cells: list[CellState], history: list[dict[str, Any]]) -> dict[str, bytes]:
