@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from gpustudy.cell.allocator import give_freed_memory_back, keep_freed_memory, trim
 from gpustudy.cell.memory import PeakMemory
 from gpustudy.cell.optimisations import Setup, apply_optimisations
 from gpustudy.medddpm.trainer import TrainOptions, make_adam
 from gpustudy.medddpm.unet import UNet3D
 
 MONAI = "monai"
+MONAI_KEEPING = "monai + reuse_memory"
 SEED = 2026
 LEARNING_RATE = 1e-5
 TIMESTEP = 17
@@ -51,6 +52,7 @@ class Contestant:
         network: what is called.
         options: precision, memory format and optimiser.
         side: of the volume, in voxels.
+        keeps_memory: the C library keeps freed memory while it runs.
         seconds: wall time of each timed step.
         cpu_seconds: processor time of each timed step, over all threads.
     """
@@ -59,6 +61,7 @@ class Contestant:
     network: Callable[[Tensor, Tensor], Tensor]
     options: TrainOptions
     side: int
+    keeps_memory: bool = False
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
 
@@ -106,20 +109,38 @@ class Contestant:
 def contestant(name: str, optimisations: tuple[str, ...], side: int) -> Contestant:
     """Return MONAI's network, or ours with the optimisations of a config, applied as a stage applies them."""
     torch.manual_seed(SEED)
-    if name == MONAI:
+    if name in (MONAI, MONAI_KEEPING):
         model = monai_network()
-        return Contestant(model, model, TrainOptions(), side)
+        return Contestant(model, model, TrainOptions(), side, keeps_memory=name == MONAI_KEEPING)
     setup = Setup("cpu", UNet3D.whole_head())
     apply_optimisations(setup, optimisations, pytorch_defaults=False)
-    return Contestant(
-        setup.model, setup.model if setup.network is None else setup.network, TrainOptions(**setup.options), side
-    )
+    network = setup.model if setup.network is None else setup.network
+    keeps = "reuse_memory" in optimisations
+    return Contestant(setup.model, network, TrainOptions(**setup.options), side, keeps_memory=keeps)
+
+
+def one_round(contestants: Iterable[Contestant], accumulation: int) -> None:
+    """Time a step of each, first of those for which the C library is as it comes, then of those that keep memory.
+
+    What the last round kept is given back before, and an untimed micro-batch brings the heap to the size at which
+    glibc leaves it from step to step.
+    """
+    plain = [one for one in contestants if not one.keeps_memory]
+    give_freed_memory_back()
+    trim()
+    plain[0].step(1)
+    for one in plain:
+        one.time_step(accumulation)
+    keep_freed_memory()
+    for one in contestants:
+        if one.keeps_memory:
+            one.time_step(accumulation)
 
 
 def resident_bytes() -> int:
     """Give freed memory back to the system and return what the process still holds."""
     gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
+    trim()
     memory = PeakMemory("cpu")
     memory.reset()
     return memory.read()

@@ -11,6 +11,14 @@ import torch
 from torch import Tensor
 
 from gpustudy.cell import optimisations
+from gpustudy.cell.allocator import (
+    PROBED_BYTES,
+    can_keep_memory,
+    give_freed_memory_back,
+    keep_freed_memory,
+    page_faults_of_reuse,
+    trim,
+)
 from gpustudy.cell.optimisation_names import INCOMPATIBLE, OPTIMISATIONS, incompatible_pair, lacking
 from gpustudy.cell.optimisations import REGISTRY, Setup, apply_optimisations, verify_optimisations
 from gpustudy.cell.outcomes import Outcome
@@ -93,6 +101,7 @@ def test_the_table_of_names_and_the_registry_hold_the_same() -> None:
         ("cudnn_benchmark", "cpu", "cpu", False),
         ("channels_last", "cuda", "sm_70", True),
         ("fast_convolution", "cuda", "sm_90", False),
+        ("reuse_memory", "cuda", "sm_90", False),
         ("compile", "cuda", "sm_60", False),
         ("compile", "cuda", "sm_70", True),
     ],
@@ -168,6 +177,31 @@ def test_fast_convolution_gives_equal_gradients_by_other_operators() -> None:
         for made in (setup, plain)
     ]
     assert operators[0] != operators[1]
+
+
+def test_memory_is_kept_and_its_absence_is_seen() -> None:
+    plain = make_setup()
+    give_freed_memory_back()
+    trim()
+    with pytest.raises(Outcome, match=r"reuse_memory was applied without effect.*page_faults"):
+        verify_optimisations(plain, ("reuse_memory",), Probe())
+    assert page_faults_of_reuse() >= PROBED_BYTES >> 21  # a fault for every 4 KiB, or for every huge page
+    try:
+        assert verify_optimisations(make_setup("reuse_memory"), ("reuse_memory",), Probe())["reuse_memory"].verified
+        assert_equal_mathematics(("reuse_memory",))
+    finally:
+        give_freed_memory_back()
+        trim()
+    assert page_faults_of_reuse() >= PROBED_BYTES >> 21
+
+
+def test_a_c_library_without_mallopt_cannot_keep_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctypes.CDLL", lambda name: object())
+    assert (can_keep_memory(), keep_freed_memory(), give_freed_memory_back()) == (False, False, False)
+    trim()  # does nothing
+    with pytest.raises(Outcome, match=r"reuse_memory cannot be applied.*mallopt") as caught:
+        make_setup("reuse_memory")
+    assert (caught.value.state, caught.value.reason) == ("unsupported", "stack")
 
 
 def test_optimisations_compose() -> None:

@@ -76,6 +76,11 @@ OPTIMISATIONS: dict[str, Optimisation] = {
         devices=("cpu",),
         why_least="its forms are written for the CPU",
     ),
+    "reuse_memory": Optimisation(
+        "keep freed host memory for the next tensor instead of giving it back to the system",
+        devices=("cpu",),
+        why_least="tensors of other devices have PyTorch's own allocator, which keeps memory by itself",
+    ),
     "checkpointing": Optimisation("recompute residual blocks in backward too: less memory, more time"),
 }
 """Every optimisation by its name in config.yaml."""

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that PyTorch's own documentation uses
 
+from gpustudy.cell.allocator import can_keep_memory, keep_freed_memory, page_faults_of_reuse
 from gpustudy.cell.outcomes import Outcome, unsupported
 from gpustudy.cell.probe import Probe
 from gpustudy.cell.switches import tf32_interface
@@ -29,6 +30,9 @@ _GRAPHS_PER_FUNCTION = 64
 """Graphs that TorchDynamo may compile of one function: where it splits the network (as older versions do at recomputed
 attention), every stage of the U-Net is the same function with other shapes. The default of 8 would leave the rest
 uncompiled."""
+
+_FAULTS_OF_KEPT_MEMORY = 10
+"""Page faults that are not of the block itself. A new block of 48 MiB has 12,288, or 24 under huge pages."""
 
 
 @dataclass
@@ -235,6 +239,21 @@ def _fast_convolution(setup: Setup) -> str:
     return "convolutions by minimal filtering, in halves or as matrix products"
 
 
+def _reuse_memory(setup: Setup) -> str:
+    taken = keep_freed_memory()
+    return "freed memory kept by the process (mallopt)" if taken else "nothing: mallopt refused its parameters"
+
+
+def _verify_reuse_memory(setup: Setup, probe: Probe) -> Evidence:
+    faults = page_faults_of_reuse()
+    how = "page faults of writing 48 MiB after more than that was freed; at most ten are no new memory"
+    return Evidence(faults <= _FAULTS_OF_KEPT_MEMORY, how, {"page_faults": faults})
+
+
+def _missing_reuse_memory(setup: Setup) -> str | None:
+    return None if can_keep_memory() else "this C library has no mallopt (glibc has it)"
+
+
 def _checkpointing(setup: Setup) -> str:
     set_switches(setup.model, block_recompute=True)
     return "residual blocks computed again in backward"
@@ -262,6 +281,7 @@ REGISTRY: dict[str, Applied] = {
     "native_norm": Applied(_native_norm, _verify_native_norm),
     "lean_norm": Applied(_lean_norm, _verify_switch("lean_norm", True)),
     "fast_convolution": Applied(_fast_convolution, _verify_switch("fast_convolution", True)),
+    "reuse_memory": Applied(_reuse_memory, _verify_reuse_memory, _missing_reuse_memory),
     "checkpointing": Applied(_checkpointing, _verify_switch("block_recompute", True)),
 }
 """Every optimisation of ``optimisation_names.OPTIMISATIONS`` by its name."""

@@ -1,0 +1,81 @@
+"""What the C library does with memory that is freed: give it back to the system, or keep it for the next tensor.
+
+PyTorch takes every CPU tensor from the C library's ``malloc``. glibc gives large blocks (above 32 MiB always) back to
+the system when they are freed, which then clears every page again for the next tensor: a page fault per 4 KiB. The
+switches are those of mallopt(3); they hold for the whole process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import resource
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
+"""Parameters of mallopt, from glibc's malloc.h."""
+
+_KEEPING = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1))
+"""No block is mapped on its own, and the top of the heap is never given back."""
+
+_DEFAULT = ((_M_MMAP_THRESHOLD, 32 << 20), (_M_TRIM_THRESHOLD, 64 << 20), (_M_MMAP_MAX, 65536))
+"""glibc's defaults, whose thresholds grow with the blocks that are freed, at their highest (mallopt(3))."""
+
+PROBED_BYTES = 48 << 20
+"""Size of the block whose page faults ``page_faults_of_reuse`` counts: above what glibc keeps by itself."""
+
+
+def can_keep_memory() -> bool:
+    """Tell whether the C library has ``mallopt``: glibc has, musl and macOS have not."""
+    return _mallopt() is not None
+
+
+def keep_freed_memory() -> bool:
+    """Keep memory that is freed from now on; returns whether the C library took the switches."""
+    return _set(_KEEPING)
+
+
+def give_freed_memory_back() -> bool:
+    """Return to glibc's defaults, as they are after some large blocks were freed; returns whether it took them."""
+    return _set(_DEFAULT)
+
+
+def trim() -> None:
+    """Give back all that is free now (``malloc_trim``), whatever the switches."""
+    if can_keep_memory():
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def page_faults_of_reuse() -> int:
+    """Return the page faults of writing a tensor of 48 MiB right after a larger one was written and freed.
+
+    Where memory is kept there are next to none; else there is one for each page, or for each 2 MiB under huge pages.
+    The least of three tries, as the heap does not always fill the newest hole first.
+    """
+    return min(_page_faults_of_reuse() for _ in range(3))
+
+
+def _page_faults_of_reuse() -> int:
+    _write_block(2 * PROBED_BYTES)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    _write_block(PROBED_BYTES)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def _write_block(size: int) -> None:
+    torch.empty(size, dtype=torch.uint8).fill_(1)
+
+
+def _set(values: tuple[tuple[int, int], ...]) -> bool:
+    mallopt = _mallopt()
+    if mallopt is None:
+        return False
+    taken = [mallopt(*value) for value in values]
+    return all(taken)
+
+
+def _mallopt() -> Callable[..., int] | None:
+    library: Any = ctypes.CDLL(None)
+    return getattr(library, "mallopt", None)
