@@ -1,14 +1,14 @@
-"""Step time and peak memory of training beside MONAI's U-Net with as many parameters, as ratios in one process.
+"""Step time and peak memory of training beside MONAI's U-Net with as many parameters, as ratios in one run.
 
 Run: make bench, or this alone: python -m pytest tests/bench/bench_peers.py --benchmark-only
 GPUSTUDY_BENCH_ROUNDS=9 takes more rounds than the default, which ends within six minutes on two quiet cores.
 
 Every round steps each network once, in turn, so that what disturbs the machine disturbs all; MONAI's also a second time
-with the allocator setting of ``reuse_memory``, which is no part of a network. A ratio is that of one round to MONAI as
-it comes, given as median (lowest to highest). Processor time says more where other programs run. A step is forward and
-backward of one or two micro-batches and Adam, by the same lines for all networks. Memory is the peak resident size of
-the process while one network alone is alive: 'training' leaves out what the interpreter and its libraries hold before,
-'process' is all of it.
+with the allocator setting of ``reuse_memory``, which is no part of a network. That setting holds for a process, so each
+network has one of its own, and only one works at a time. A ratio is that of one round to MONAI as it comes, given as
+median (lowest to highest). Processor time says more where other programs run. A step is forward and backward of one or
+two micro-batches and Adam, by the same lines for all networks. Memory is the peak resident size of the process:
+'training' leaves out what the interpreter and its libraries hold before, 'process' is all of it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import torch
 
-from gpustudy.cell.allocator import give_freed_memory_back, keep_freed_memory
 from gpustudy.study.load import load_study
-from tests.bench.peers import MONAI, MONAI_KEEPING, bf16_instructions, contestant, one_round, resident_bytes
+from tests.bench.peers import MONAI, MONAI_KEEPING, Peer, bf16_instructions
 
 CONFIGS = ("baseline", "tuned", "fast")
 THREADS = 2
@@ -39,8 +37,6 @@ TIME_GOALS = {"tuned": {32: 0.95, 64: 1.0}, "fast": {32: 0.40, 64: 0.40}}
 
 MEMORY_GOALS = {"tuned": 0.9}
 
-_MIB = 2**20
-
 
 @pytest.fixture(scope="module")
 def optimisations() -> dict[str, tuple[str, ...]]:
@@ -52,42 +48,35 @@ def optimisations() -> dict[str, tuple[str, ...]]:
 @pytest.mark.parametrize("side", [32, 64])
 def test_beside_monai(benchmark: Any, optimisations: dict[str, tuple[str, ...]], side: int) -> None:
     pytest.importorskip("monai.networks.nets")
-    torch.set_num_threads(THREADS)
     names = (MONAI, MONAI_KEEPING, *CONFIGS)
-    memory = {name: _memory_mib(name, optimisations.get(name, ()), side) for name in names}
-    contestants = {name: contestant(name, optimisations.get(name, ()), side) for name in names}
-    parameters = {sum(one.numel() for one in alive.model.parameters()) for alive in contestants.values()}
+    peers = {name: Peer(name, optimisations.get(name, ()), side, THREADS) for name in names}
+    parameters = {peer.parameters for peer in peers.values()}
     assert len(parameters) == 1
-    for alive in contestants.values():
-        alive.step(1)
 
-    turn = (list(contestants.values()), MICRO_BATCHES[side])
-    benchmark.pedantic(one_round, turn, rounds=int(os.environ.get("GPUSTUDY_BENCH_ROUNDS", ROUNDS[side])))
+    def one_round() -> None:
+        for peer in peers.values():
+            peer.time_step(MICRO_BATCHES[side])
+
+    try:
+        benchmark.pedantic(one_round, rounds=int(os.environ.get("GPUSTUDY_BENCH_ROUNDS", ROUNDS[side])))
+    finally:
+        for peer in peers.values():
+            peer.close()
+    first = peers[MONAI]
     benchmark.extra_info |= {
         "networks": f"{parameters.pop():,} parameters each, volume {side} x {side} x {side}, {THREADS} threads",
         "bfloat16 instructions of this CPU": bf16_instructions(),
-        "monai": f"{statistics.median(contestants[MONAI].seconds):.2f} s per step of {MICRO_BATCHES[side]} "
-        f"micro-batches, {memory[MONAI][0]:.0f} MiB for training, {memory[MONAI][1]:.0f} MiB in the process",
+        "monai": f"{statistics.median(first.seconds):.2f} s per step of {MICRO_BATCHES[side]} micro-batches, "
+        f"{first.memory_mib[0]:.0f} MiB for training, {first.memory_mib[1]:.0f} MiB in the process",
     }
     for name in (MONAI_KEEPING, *CONFIGS):
-        own, monai = contestants[name], contestants[MONAI]
-        wall, cpu = _ratios(own.seconds, monai.seconds), _ratios(own.cpu_seconds, monai.cpu_seconds)
-        training, process = _ratios(memory[name], memory[MONAI])
+        own = peers[name]
+        wall, cpu = _ratios(own.seconds, first.seconds), _ratios(own.cpu_seconds, first.cpu_seconds)
+        training, process = _ratios(own.memory_mib, first.memory_mib)
         benchmark.extra_info[f"{name} {' + '.join(optimisations.get(name, ()))}".strip()] = (
             f"time {_spread(wall)}{_goal(TIME_GOALS.get(name, {}).get(side))}, processor time {_spread(cpu)}, "
             f"memory {training:.3f} for training{_goal(MEMORY_GOALS.get(name))}, {process:.3f} in the process"
         )
-
-
-def _memory_mib(name: str, optimisations: tuple[str, ...], side: int) -> tuple[float, float]:
-    """Return the peak of a step above what was held before, and the whole peak."""
-    give_freed_memory_back()
-    before = resident_bytes()
-    alone = contestant(name, optimisations, side)
-    if alone.keeps_memory:
-        keep_freed_memory()
-    peak = alone.peak_bytes()
-    return (peak - before) / _MIB, peak / _MIB
 
 
 def _ratios(own: Sequence[float], other: Sequence[float]) -> list[float]:

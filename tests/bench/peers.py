@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import gc
+import contextlib
+import multiprocessing
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from gpustudy.cell.allocator import give_freed_memory_back, keep_freed_memory, trim
+from gpustudy.cell.allocator import keep_freed_memory
 from gpustudy.cell.memory import PeakMemory
 from gpustudy.cell.optimisations import Setup, apply_optimisations
 from gpustudy.medddpm.trainer import TrainOptions, make_adam
@@ -22,6 +24,8 @@ MONAI_KEEPING = "monai + reuse_memory"
 SEED = 2026
 LEARNING_RATE = 1e-5
 TIMESTEP = 17
+
+_MIB = 2**20
 
 BF16_INSTRUCTIONS = ("avx512_bf16", "amx_bf16")
 """Flags of /proc/cpuinfo with which a CPU multiplies in bfloat16."""
@@ -52,7 +56,6 @@ class Contestant:
         network: what is called.
         options: precision, memory format and optimiser.
         side: of the volume, in voxels.
-        keeps_memory: the C library keeps freed memory while it runs.
         seconds: wall time of each timed step.
         cpu_seconds: processor time of each timed step, over all threads.
     """
@@ -61,7 +64,6 @@ class Contestant:
     network: Callable[[Tensor, Tensor], Tensor]
     options: TrainOptions
     side: int
-    keeps_memory: bool = False
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
 
@@ -110,40 +112,65 @@ def contestant(name: str, optimisations: tuple[str, ...], side: int) -> Contesta
     """Return MONAI's network, or ours with the optimisations of a config, applied as a stage applies them."""
     torch.manual_seed(SEED)
     if name in (MONAI, MONAI_KEEPING):
+        if name == MONAI_KEEPING:
+            keep_freed_memory()
         model = monai_network()
-        return Contestant(model, model, TrainOptions(), side, keeps_memory=name == MONAI_KEEPING)
+        return Contestant(model, model, TrainOptions(), side)
     setup = Setup("cpu", UNet3D.whole_head())
     apply_optimisations(setup, optimisations, pytorch_defaults=False)
     network = setup.model if setup.network is None else setup.network
-    keeps = "reuse_memory" in optimisations
-    return Contestant(setup.model, network, TrainOptions(**setup.options), side, keeps_memory=keeps)
+    return Contestant(setup.model, network, TrainOptions(**setup.options), side)
 
 
-def one_round(contestants: Iterable[Contestant], accumulation: int) -> None:
-    """Time a step of each, first of those for which the C library is as it comes, then of those that keep memory.
+class Peer:
+    """A contestant in a process of its own, as the C library's allocator keeps its state per process.
 
-    What the last round kept is given back before, and an untimed micro-batch brings the heap to the size at which
-    glibc leaves it from step to step.
+    Attributes:
+        parameters: of its network.
+        memory_mib: peak of a step above what the process held before the network was built, and the whole peak.
+        seconds: wall time of each timed step.
+        cpu_seconds: processor time of each timed step, over all threads.
     """
-    plain = [one for one in contestants if not one.keeps_memory]
-    give_freed_memory_back()
-    trim()
-    plain[0].step(1)
-    for one in plain:
-        one.time_step(accumulation)
-    keep_freed_memory()
-    for one in contestants:
-        if one.keeps_memory:
-            one.time_step(accumulation)
+
+    def __init__(self, name: str, optimisations: tuple[str, ...], side: int, threads: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, name, optimisations, side, threads), daemon=True)
+        self._process.start()
+        theirs.close()
+        self.parameters: int
+        self.memory_mib: tuple[float, float]
+        self.parameters, self.memory_mib = self._connection.recv()
+        self.seconds: list[float] = []
+        self.cpu_seconds: list[float] = []
+
+    def time_step(self, accumulation: int) -> None:
+        """Time one step of ``accumulation`` micro-batches."""
+        self._connection.send(accumulation)
+        seconds, cpu_seconds = self._connection.recv()
+        self.seconds.append(seconds)
+        self.cpu_seconds.append(cpu_seconds)
+
+    def close(self) -> None:
+        """End the process."""
+        self._connection.close()
+        self._process.join()
 
 
-def resident_bytes() -> int:
-    """Give freed memory back to the system and return what the process still holds."""
-    gc.collect()
-    trim()
+def _serve(connection: Connection, name: str, optimisations: tuple[str, ...], side: int, threads: int) -> None:
+    """Build the contestant, tell its size and memory, then time a step for each number that comes, until none does."""
+    torch.set_num_threads(threads)
     memory = PeakMemory("cpu")
-    memory.reset()
-    return memory.read()
+    before = memory.read()
+    alone = contestant(name, optimisations, side)
+    parameters = sum(one.numel() for one in alone.model.parameters())
+    peak = alone.peak_bytes()
+    connection.send((parameters, ((peak - before) / _MIB, peak / _MIB)))
+    alone.step(1)
+    with contextlib.suppress(EOFError):
+        while True:
+            alone.time_step(connection.recv())
+            connection.send((alone.seconds[-1], alone.cpu_seconds[-1]))
 
 
 def bf16_instructions(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:

@@ -14,17 +14,18 @@ from typing import Any
 
 import torch
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 """Parameters of mallopt, from glibc's malloc.h."""
 
 _KEEPING = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1))
 """No block is mapped on its own, and the top of the heap is never given back."""
 
-_DEFAULT = ((_M_MMAP_THRESHOLD, 32 << 20), (_M_TRIM_THRESHOLD, 64 << 20), (_M_MMAP_MAX, 65536))
-"""glibc's defaults, whose thresholds grow with the blocks that are freed, at their highest (mallopt(3))."""
+PROBED_BYTES = 36 << 20
+"""Size of the block whose page faults ``page_faults_of_reuse`` counts: little above what glibc keeps by itself, as it
+stays with the process where memory is kept."""
 
-PROBED_BYTES = 48 << 20
-"""Size of the block whose page faults ``page_faults_of_reuse`` counts: above what glibc keeps by itself."""
+_FREED_BYTES = 40 << 20
+"""Size of the block that is freed before: larger, as small blocks may take a part of its place."""
 
 
 def can_keep_memory() -> bool:
@@ -34,22 +35,15 @@ def can_keep_memory() -> bool:
 
 def keep_freed_memory() -> bool:
     """Keep memory that is freed from now on; returns whether the C library took the switches."""
-    return _set(_KEEPING)
-
-
-def give_freed_memory_back() -> bool:
-    """Return to glibc's defaults, as they are after some large blocks were freed; returns whether it took them."""
-    return _set(_DEFAULT)
-
-
-def trim() -> None:
-    """Give back all that is free now (``malloc_trim``), whatever the switches."""
-    if can_keep_memory():
-        ctypes.CDLL(None).malloc_trim(0)
+    mallopt = _mallopt()
+    if mallopt is None:
+        return False
+    taken = [mallopt(*value) for value in _KEEPING]
+    return all(taken)
 
 
 def page_faults_of_reuse() -> int:
-    """Return the page faults of writing a tensor of 48 MiB right after a larger one was written and freed.
+    """Return the page faults of writing a tensor of 36 MiB right after a larger one was written and freed.
 
     Where memory is kept there are next to none; else there is one for each page, or for each 2 MiB under huge pages.
     The least of three tries, as the heap does not always fill the newest hole first.
@@ -58,7 +52,7 @@ def page_faults_of_reuse() -> int:
 
 
 def _page_faults_of_reuse() -> int:
-    _write_block(2 * PROBED_BYTES)
+    _write_block(_FREED_BYTES)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     _write_block(PROBED_BYTES)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
@@ -66,14 +60,6 @@ def _page_faults_of_reuse() -> int:
 
 def _write_block(size: int) -> None:
     torch.empty(size, dtype=torch.uint8).fill_(1)
-
-
-def _set(values: tuple[tuple[int, int], ...]) -> bool:
-    mallopt = _mallopt()
-    if mallopt is None:
-        return False
-    taken = [mallopt(*value) for value in values]
-    return all(taken)
 
 
 def _mallopt() -> Callable[..., int] | None:

@@ -32,7 +32,7 @@ attention), every stage of the U-Net is the same function with other shapes. The
 uncompiled."""
 
 _FAULTS_OF_KEPT_MEMORY = 10
-"""Page faults that are not of the block itself. A new block of 48 MiB has 12,288, or 24 under huge pages."""
+"""Page faults that are not of the block itself. A new block of 36 MiB has 9,216, or 18 under huge pages."""
 
 
 @dataclass
@@ -246,7 +246,7 @@ def _reuse_memory(setup: Setup) -> str:
 
 def _verify_reuse_memory(setup: Setup, probe: Probe) -> Evidence:
     faults = page_faults_of_reuse()
-    how = "page faults of writing 48 MiB after more than that was freed; at most ten are no new memory"
+    how = "page faults of writing 36 MiB after more than that was freed; at most ten are no new memory"
     return Evidence(faults <= _FAULTS_OF_KEPT_MEMORY, how, {"page_faults": faults})
 
 
