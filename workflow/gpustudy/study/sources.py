@@ -23,6 +23,7 @@ _CELL = (
     "base/progress.py",
     "cell/__init__.py",
     "cell/__main__.py",
+    "cell/allocator.py",
     "cell/document.py",
     "cell/layouts.py",
     "cell/optimisation_names.py",
