@@ -1,7 +1,7 @@
 """Step time and peak memory of training beside MONAI's U-Net with as many parameters, as ratios in one run.
 
 Run: make bench, or this alone: python -m pytest tests/bench/bench_peers.py --benchmark-only
-GPUSTUDY_BENCH_ROUNDS=9 takes more rounds than the default, which ends within six minutes on two quiet cores.
+GPUSTUDY_BENCH_ROUNDS=9 takes more rounds than the default, which ends within ten minutes on two cores.
 
 Every round steps each network once, in turn, so that what disturbs the machine disturbs all; MONAI's also a second time
 with the allocator setting of ``reuse_memory``, which is no part of a network. That setting holds for a process, so each

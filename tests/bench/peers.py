@@ -165,8 +165,8 @@ def _serve(connection: Connection, name: str, optimisations: tuple[str, ...], si
     alone = contestant(name, optimisations, side)
     parameters = sum(one.numel() for one in alone.model.parameters())
     peak = alone.peak_bytes()
+    alone.step(1)  # before the answer: no other network works meanwhile
     connection.send((parameters, ((peak - before) / _MIB, peak / _MIB)))
-    alone.step(1)
     with contextlib.suppress(EOFError):
         while True:
             alone.time_step(connection.recv())

@@ -200,10 +200,6 @@ def test_memory_is_kept_and_its_absence_is_seen() -> None:
     assert kept == "True"
 
 
-def test_kept_memory_gives_equal_gradients() -> None:
-    assert_equal_mathematics(("reuse_memory",))
-
-
 def test_a_c_library_without_mallopt_cannot_keep_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctypes.CDLL", lambda name: object())
     assert (can_keep_memory(), keep_freed_memory()) == (False, False)
