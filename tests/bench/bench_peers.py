@@ -4,11 +4,12 @@ Run: make bench, or this alone: python -m pytest tests/bench/bench_peers.py --be
 GPUSTUDY_BENCH_ROUNDS=9 takes more rounds than the default, which ends within ten minutes on two cores.
 
 Every round steps each network once, in turn, so that what disturbs the machine disturbs all; MONAI's also a second time
-with the allocator setting of ``reuse_memory``, which is no part of a network. That setting holds for a process, so each
-network has one of its own, and only one works at a time. A ratio is that of one round to MONAI as it comes, given as
-median (lowest to highest). Processor time says more where other programs run. A step is forward and backward of one or
-two micro-batches and Adam, by the same lines for all networks. Memory is the peak resident size of the process:
-'training' leaves out what the interpreter and its libraries hold before, 'process' is all of it.
+with what is no part of a network: the allocator's setting of ``reuse_memory`` and micro-batches at the same time. That
+setting holds for a process, so each network has one of its own, and only one works at a time. A ratio is that of one
+round to MONAI as it comes, given as median (lowest to highest). Processor time says more where other programs run. A
+step is forward and backward of one or two micro-batches and Adam, by the same lines for all networks. Memory is the
+peak resident size of the process: 'training' leaves out what the interpreter and its libraries hold before, 'process'
+is all of it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 import pytest
 
 from gpustudy.study.load import load_study
-from tests.bench.peers import MONAI, MONAI_KEEPING, Peer, bf16_instructions
+from tests.bench.peers import MONAI, MONAI_HELPED, Peer, bf16_instructions
 
 CONFIGS = ("baseline", "tuned", "fast")
 THREADS = 2
@@ -48,14 +49,14 @@ def optimisations() -> dict[str, tuple[str, ...]]:
 @pytest.mark.parametrize("side", [32, 64])
 def test_beside_monai(benchmark: Any, optimisations: dict[str, tuple[str, ...]], side: int) -> None:
     pytest.importorskip("monai.networks.nets")
-    names = (MONAI, MONAI_KEEPING, *CONFIGS)
-    peers = {name: Peer(name, optimisations.get(name, ()), side, THREADS) for name in names}
+    names = (MONAI, MONAI_HELPED, *CONFIGS)
+    peers = {name: Peer(name, optimisations.get(name, ()), side, MICRO_BATCHES[side], THREADS) for name in names}
     parameters = {peer.parameters for peer in peers.values()}
     assert len(parameters) == 1
 
     def one_round() -> None:
         for peer in peers.values():
-            peer.time_step(MICRO_BATCHES[side])
+            peer.time_step()
 
     try:
         benchmark.pedantic(one_round, rounds=int(os.environ.get("GPUSTUDY_BENCH_ROUNDS", ROUNDS[side])))
@@ -69,7 +70,7 @@ def test_beside_monai(benchmark: Any, optimisations: dict[str, tuple[str, ...]],
         "monai": f"{statistics.median(first.seconds):.2f} s per step of {MICRO_BATCHES[side]} micro-batches, "
         f"{first.memory_mib[0]:.0f} MiB for training, {first.memory_mib[1]:.0f} MiB in the process",
     }
-    for name in (MONAI_KEEPING, *CONFIGS):
+    for name in (MONAI_HELPED, *CONFIGS):
         own = peers[name]
         wall, cpu = _ratios(own.seconds, first.seconds), _ratios(own.cpu_seconds, first.cpu_seconds)
         training, process = _ratios(own.memory_mib, first.memory_mib)

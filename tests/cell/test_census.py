@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from gpustudy.base.status import read_status
+from gpustudy.base.canonical import key_of
+from gpustudy.base.status import Status, read_status, write_status
 from gpustudy.cell.stages import run_stage
 from tests.cell.conftest import SIDE, make_document
 
@@ -19,9 +20,6 @@ SELF_TIME_TOLERANCE = 1e-3
 
 @pytest.fixture(scope="module")
 def census(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from gpustudy.base.canonical import key_of
-    from gpustudy.base.status import Status, write_status
-
     folder = tmp_path_factory.mktemp("census")
     document = make_document("census")
     cell = folder / "cell.json"
@@ -134,3 +132,30 @@ def test_the_files_are_those_of_the_stage(census: Path) -> None:
         "switches.json",
         "provenance.json",
     }
+
+
+def test_micro_batches_are_profiled_in_turn(prepared: Path, tmp_path: Path) -> None:
+    """Those at the same time would run in threads that the profiler does not watch."""
+    document = make_document("census")
+    document["config"]["optimisations"] = ["bf16", "cast_once", "concurrent_micro_batches"]
+    cell, train = tmp_path / "cell.json", tmp_path / "train"
+    cell.write_text(json.dumps({"key": key_of(document), "labels": {"config": "some"}, "document": document}))
+    train.mkdir()
+    write_status(train, Status("train", "a" * 12, "done"))
+    run_stage("census", cell, prepared, tmp_path / "out", train)
+    assert read_status(tmp_path / "out").state == "done"
+    switches = json.loads((tmp_path / "out" / "switches.json").read_text())
+    assert [one["verified"] for one in switches["optimisations"]] == [True] * 3  # seen in the warm-up
+    with gzip.open(tmp_path / "out" / "trace.json.gz", "rt") as stream:
+        trace = [event for event in json.load(stream)["traceEvents"] if event.get("ph") == "X"]
+    forwards, convolutions = named(trace, "gpustudy.forward"), [e for e in trace if e["name"] == "aten::convolution"]
+    assert len(forwards) == 4  # two steps of two micro-batches
+    assert all(inside(convolutions, forward) for forward in forwards)
+    flops = json.loads((tmp_path / "out" / "flops.json").read_text())
+    assert flops["forward"]
+    assert flops["backward"]
+    with gzip.open(tmp_path / "out" / "layouts.jsonl.gz", "rt") as stream:
+        rows = [json.loads(line) for line in stream]
+    of_weights = {row["inputs"][1]["dtype"] for row in rows if row["op"] == "aten.convolution"}
+    assert of_weights == {"bfloat16"}
+    assert any(row["module"].startswith("input_blocks") for row in rows)

@@ -217,10 +217,13 @@ def test_optimisations_compose() -> None:
     assert_equal_mathematics(("sdpa", "keep_attention"))
 
 
+OF_THE_TRAINER = ("fused_adam", "cast_once", "concurrent_micro_batches")
+
 ON_CPU = [
-    name for name in OPTIMISATIONS if lacking(name, "cpu", "cpu") is None and name not in ("compile", "fused_adam")
+    name for name in OPTIMISATIONS if lacking(name, "cpu", "cpu") is None and name not in ("compile", *OF_THE_TRAINER)
 ]
-"""Those that change the network itself here; a compiled network is looked at in tests/medddpm/test_switches.py."""
+"""Those that change the network itself here; a compiled network is looked at in tests/medddpm/test_switches.py, what
+the trainer does in tests/medddpm/test_micro_batches.py."""
 
 PAIRS = [pair for pair in combinations(ON_CPU, 2) if incompatible_pair(pair) is None]
 
@@ -237,6 +240,32 @@ def test_each_composes_with_each_that_it_does_not_exclude(names: tuple[str, str]
     ours, theirs = (torch.cat([values[name].flatten() for name in expected]) for values in (gradients, expected))
     apart = float((ours - theirs).norm() / theirs.norm())
     assert apart < (BF16_TOLERANCE if "bf16" in names else EXPLICIT_TOLERANCE)
+
+
+def after_a_step(prepared: Path, *names: str, accumulation: int = 2) -> Setup:
+    setup = make_setup(*names)
+    settings = TrainSettings(**TRAIN | {"accumulation": accumulation})
+    with Trainer(setup.model, settings, PreparedVolumes(prepared), 1, options_of(setup)) as trainer:
+        trainer.step()
+        setup.threads, setup.called = trainer.threads, trainer.written_network
+    return setup
+
+
+def test_cast_weights_are_seen_and_their_absence_as_well(prepared: Path) -> None:
+    cast = REGISTRY["cast_once"].verify(after_a_step(prepared, "bf16", "cast_once"), Probe())
+    assert cast.verified
+    assert set(cast.seen) == {"bfloat16", "float32"}  # normalisations keep theirs
+    for names in (("bf16",), ("cast_once",)):  # without a lower precision there is nothing to cast to
+        assert not REGISTRY["cast_once"].verify(after_a_step(prepared, *names), Probe()).verified
+
+
+def test_micro_batches_at_the_same_time_are_seen_and_their_absence_as_well(prepared: Path) -> None:
+    verify, name = REGISTRY["concurrent_micro_batches"].verify, "concurrent_micro_batches"
+    found = verify(after_a_step(prepared, name), Probe())
+    assert found.verified
+    assert found.seen == {"most_at_once": 2, "threads_of_each": max(torch.get_num_threads() // 2, 1)}
+    assert not verify(after_a_step(prepared), Probe()).verified
+    assert not verify(after_a_step(prepared, name, accumulation=1), Probe()).verified  # one has no other beside it
 
 
 def test_fused_adam_takes_the_same_step(prepared: Path) -> None:

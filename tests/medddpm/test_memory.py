@@ -49,6 +49,13 @@ def test_activations_grow_with_batch_and_volume():
     assert 7.5 * single < large < 12 * single
 
 
+def test_micro_batches_at_the_same_time_hold_activations_and_gradients_each():
+    in_turn = estimate_training(SMALL_MODEL, TrainSettings(iterations=1, accumulation=3))
+    at_once = estimate_training(SMALL_MODEL, TrainSettings(iterations=1, accumulation=3), concurrent=True)
+    assert at_once.activations_bytes == 3 * in_turn.activations_bytes
+    assert at_once.weights_bytes == in_turn.weights_bytes * 7 / 5  # two more sets of gradients beside the five
+
+
 def test_the_published_model_at_128_does_not_fit_16_gib_unless_blocks_are_recomputed():
     """The paper's V100s have 32 GB; one of 16 GB cannot train it as published."""
     estimate = estimate_training(WHOLE_HEAD_DOCUMENT, SETTINGS)

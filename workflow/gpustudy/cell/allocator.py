@@ -14,11 +14,12 @@ from typing import Any
 
 import torch
 
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+_M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
 """Parameters of mallopt, from glibc's malloc.h."""
 
-_KEEPING = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1))
-"""No block is mapped on its own, and the top of the heap is never given back."""
+_KEEPING = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1), (_M_ARENA_MAX, 1))
+"""No block is mapped on its own, the top of the heap is never given back, and all threads share that heap: those of
+other threads are limited to 64 MiB and give memory back."""
 
 PROBED_BYTES = 36 << 20
 """Size of the block whose page faults ``page_faults_of_reuse`` counts: little above what glibc keeps by itself, as it

@@ -63,6 +63,7 @@ def run(job: Job) -> None:
     session = open_session(job, phases)
     with session.trainer as trainer:
         session.warm_up(plan["warmup_iterations"])
+        trainer.stop_concurrency()
         phases.now = lambda name: record_function(ANNOTATION + name)
         _profile(job, trainer, plan["iterations"])
         _dispatch_run(job, session, phases, plan["layouts"])
@@ -107,13 +108,13 @@ def _dispatch_run(job: Job, session: Session, phases: PhaseSwitch, layouts: bool
     Compiled networks run uncompiled here: dispatch modes see the operators of the model as it is written.
     """
     trainer = session.trainer
-    trainer.network = trainer.model
+    trainer.network = trainer.written_network
     counter = None if FlopCounterMode is None else FlopCounterMode(display=False)
     tally = FlopTally(counter)
     with ExitStack() as modes:
         if counter is not None:
             modes.enter_context(counter)
-        recorder = modes.enter_context(recorded_layouts(trainer.model)) if layouts else None
+        recorder = modes.enter_context(recorded_layouts(trainer.written_network)) if layouts else None
         phases.now = lambda name: _watched(name, tally, recorder)
         trainer.step()
         phases.now = nullcontext

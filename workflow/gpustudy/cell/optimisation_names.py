@@ -81,6 +81,12 @@ OPTIMISATIONS: dict[str, Optimisation] = {
         devices=("cpu",),
         why_least="tensors of other devices have PyTorch's own allocator, which keeps memory by itself",
     ),
+    "cast_once": Optimisation("cast the weights to the lower precision once per step instead of in every micro-batch"),
+    "concurrent_micro_batches": Optimisation(
+        "compute the micro-batches of a step at the same time, each on its share of the CPU's threads",
+        devices=("cpu",),
+        why_least="a CUDA device already runs each operator on all of its multiprocessors",
+    ),
     "checkpointing": Optimisation("recompute residual blocks in backward too: less memory, more time"),
 }
 """Every optimisation by its name in config.yaml."""
@@ -93,6 +99,9 @@ INCOMPATIBLE: tuple[tuple[str, str, str], ...] = (
     ("keep_attention", "checkpointing", "one keeps what the other computes again"),
     ("lean_norm", "checkpointing", "both compute residual blocks again in backward, one of them in part"),
     ("fast_convolution", "fp16", "its forms are for the CPU, float16 is for CUDA devices"),
+    ("compile", "cast_once", "compiled kernels cast by themselves, and are of the network that holds float32 weights"),
+    ("compile", "concurrent_micro_batches", "TorchDynamo compiles for one thread at a time"),
+    ("fp16", "concurrent_micro_batches", "the one is for CUDA devices, the other for the CPU"),
 )
 """Pairs that a config cannot hold together, each with the reason."""
 

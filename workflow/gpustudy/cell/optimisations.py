@@ -23,6 +23,7 @@ from gpustudy.cell.outcomes import Outcome, unsupported
 from gpustudy.cell.probe import Probe
 from gpustudy.cell.switches import tf32_interface
 from gpustudy.medddpm.diffusion import Network
+from gpustudy.medddpm.micro_batch_threads import MicroBatchThreads
 from gpustudy.medddpm.switches import read_switches, set_switches
 from gpustudy.medddpm.unet import UNet3D
 
@@ -45,6 +46,8 @@ class Setup:
         options: fields of ``TrainOptions`` that differ from their defaults.
         network: what the trainer calls in place of ``model``, or None.
         optimizer: the trainer's, once there is one.
+        threads: the trainer's for micro-batches, once there are any.
+        called: what the trainer calls where no compiler stands before it, once there is one.
     """
 
     device: str
@@ -52,6 +55,8 @@ class Setup:
     options: dict[str, Any] = field(default_factory=dict)
     network: Network | None = None
     optimizer: torch.optim.Optimizer | None = None
+    threads: MicroBatchThreads | None = None
+    called: UNet3D | None = None
 
 
 @dataclass(frozen=True)
@@ -254,6 +259,28 @@ def _missing_reuse_memory(setup: Setup) -> str | None:
     return None if can_keep_memory() else "this C library has no mallopt (glibc has it)"
 
 
+def _cast_once(setup: Setup) -> str:
+    setup.options["cast_once"] = True
+    return "a copy of the network with weights in the lower precision, renewed after every optimiser step"
+
+
+def _verify_cast_once(setup: Setup, probe: Probe) -> Evidence:
+    called = setup.called or setup.model
+    dtypes = Counter(str(parameter.dtype).removeprefix("torch.") for parameter in called.parameters())
+    return Evidence(len(dtypes) > 1, "dtypes of the parameters of the network that steps call", dict(dtypes))
+
+
+def _concurrent_micro_batches(setup: Setup) -> str:
+    setup.options["concurrent"] = True
+    return "the micro-batches of a step in threads of their own"
+
+
+def _verify_concurrent_micro_batches(setup: Setup, probe: Probe) -> Evidence:
+    most = setup.threads.most_at_once if setup.threads else 0
+    seen = {"most_at_once": most, "threads_of_each": setup.threads.share if setup.threads else None}
+    return Evidence(most > 1, "micro-batches of the warm-up at work at the same time", seen)
+
+
 def _checkpointing(setup: Setup) -> str:
     set_switches(setup.model, block_recompute=True)
     return "residual blocks computed again in backward"
@@ -282,6 +309,8 @@ REGISTRY: dict[str, Applied] = {
     "lean_norm": Applied(_lean_norm, _verify_switch("lean_norm", True)),
     "fast_convolution": Applied(_fast_convolution, _verify_switch("fast_convolution", True)),
     "reuse_memory": Applied(_reuse_memory, _verify_reuse_memory, _missing_reuse_memory),
+    "cast_once": Applied(_cast_once, _verify_cast_once),
+    "concurrent_micro_batches": Applied(_concurrent_micro_batches, _verify_concurrent_micro_batches),
     "checkpointing": Applied(_checkpointing, _verify_switch("block_recompute", True)),
 }
 """Every optimisation of ``optimisation_names.OPTIMISATIONS`` by its name."""

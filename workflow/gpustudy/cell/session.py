@@ -63,6 +63,7 @@ class Session:
         for _ in range(self.settings.warmup_iterations if iterations is None else iterations):
             on_step(self.trainer)
         names = self._job.optimisations
+        self.setup.threads = self.trainer.threads
         evidence = verify_optimisations(self.setup, names, self._probe)
         cell = self._job.cell
         record = {
@@ -120,7 +121,7 @@ def open_session(job: Job, phase: Phase = nullcontext) -> Session:
     options = TrainOptions(device=device, **setup.options)
     estimate_bytes = _check_memory(cell, settings, options, setup.model) if job.previous is None else None
     trainer = Trainer(setup.model, settings, volumes, cell.seed, options, phase, setup.network)
-    setup.optimizer = trainer.optimizer
+    setup.optimizer, setup.called = trainer.optimizer, trainer.written_network
     return Session(trainer, settings, setup, estimate_bytes, job, take_probe(setup.model, options), changes)
 
 
@@ -144,7 +145,9 @@ def _check_memory(cell: Cell, settings: TrainSettings, options: TrainOptions, mo
     """Return the bytes that training is estimated to take; what cannot fit is an outcome, not an error."""
     switches = {name: value for name, value in read_model_switches(model).items() if value is not None}
     estimate = estimate_training(
-        cell.workload["model"], settings, options.autocast_dtype, lambda network: set_switches(network, **switches)
+        *(cell.workload["model"], settings, options.autocast_dtype),
+        prepare=lambda network: set_switches(network, **switches),
+        concurrent=options.concurrent,
     )
     free = available_bytes(options.device)
     limits = [limit for limit in (free, cell.gpu.memory_bytes) if limit is not None]

@@ -42,7 +42,7 @@ class MemoryEstimate:
 
     Attributes:
         weights_bytes: weights, gradients, Adam's moments, moving average; under autocast also the cast weights.
-        activations_bytes: what the forward pass of one micro-batch keeps for backward.
+        activations_bytes: what the forward passes of the micro-batches that exist at once keep for backward.
         transient_bytes: what backward needs on top at its peak.
     """
 
@@ -61,6 +61,7 @@ def estimate_training(
     settings: TrainSettings,
     autocast_dtype: torch.dtype | None = None,
     prepare: Callable[[UNet3D], object] | None = None,
+    concurrent: bool = False,
 ) -> MemoryEstimate:
     """Estimate the peak memory of training.
 
@@ -69,6 +70,7 @@ def estimate_training(
         settings: of the training; the batch size matters.
         autocast_dtype: lower precision of the forward pass, or None.
         prepare: called with the network, to set its switches as the run will.
+        concurrent: all micro-batches of a step are computed at the same time, each with gradients of its own.
     """
     with torch.device("meta"):
         network = UNet3D.from_document(model)
@@ -81,10 +83,11 @@ def estimate_training(
         network.to(autocast_dtype)
     shape = (settings.batch_size, network.architecture.in_channels, *model["volume"])
     kept = _kept_bytes(network, torch.empty(shape, dtype=autocast_dtype or torch.float32, device="meta"))
+    at_once = settings.accumulation if concurrent else 1
     return MemoryEstimate(
-        weights_bytes=WEIGHT_COPIES * parameters + cast,
-        activations_bytes=sum(kept),
-        transient_bytes=TRANSIENT_TENSORS * max(kept),
+        weights_bytes=(WEIGHT_COPIES + at_once - 1) * parameters + cast,
+        activations_bytes=at_once * sum(kept),
+        transient_bytes=at_once * TRANSIENT_TENSORS * max(kept),
     )
 
 

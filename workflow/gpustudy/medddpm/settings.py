@@ -97,6 +97,8 @@ class TrainOptions:
         grad_scaler: scale the loss so that float16 gradients do not vanish.
         fused_adam: one kernel for Adam over all parameters.
         channels_last: keep model and input in the channels-last memory format.
+        cast_once: cast the weights to ``autocast_dtype`` once per step instead of in every micro-batch.
+        concurrent: compute the micro-batches of a step at the same time, each on its share of the CPU's threads.
     """
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -104,6 +106,8 @@ class TrainOptions:
     grad_scaler: bool = False
     fused_adam: bool = False
     channels_last: bool = False
+    cast_once: bool = False
+    concurrent: bool = False
 
 
 def options_for(device: torch.device, precision: str, channels_last: bool = False) -> TrainOptions:

@@ -12,16 +12,19 @@ import torch
 from torch import Tensor
 
 from gpustudy.base.errors import UserError
+from gpustudy.medddpm.cast_weights import CastWeights
 from gpustudy.medddpm.diffusion import Diffusion, Network, model_input, noise_error
 from gpustudy.medddpm.ema import Ema
 from gpustudy.medddpm.loader import Loader, MicroBatch, MicroBatches, PreparedVolumes
+from gpustudy.medddpm.micro_batch_threads import MicroBatchThreads, add_gradients
 from gpustudy.medddpm.settings import TrainOptions, TrainSettings
 from gpustudy.medddpm.unet import UNet3D
 
 __all__ = ["PHASES", "StepResult", "TrainOptions", "TrainSettings", "Trainer"]
 
 PHASES = ("data", "forward", "backward", "optimiser")
-"""Parts of a step, in order; the first three once per micro-batch."""
+"""Parts of a step, in order; the first three once per micro-batch. Micro-batches that are computed at the same time
+have no phases but the data's."""
 
 STATE_SCHEMA = 1
 
@@ -64,6 +67,7 @@ class Trainer:
     Attributes:
         iteration: optimiser steps done.
         ema: moving average of the weights.
+        threads: of micro-batches that are computed at the same time, from the first step on, or None.
 
     Raises:
         UserError: volumes that the model cannot take.
@@ -88,7 +92,13 @@ class Trainer:
         model.to(options.device)
         if options.channels_last:
             model.to(memory_format=torch.channels_last_3d)  # type: ignore[call-overload]  # overload lacks the keyword alone
-        self.network: Network = model if network is None else network
+        self._cast = (
+            CastWeights(model, options.autocast_dtype) if options.cast_once and options.autocast_dtype else None
+        )
+        self.network: Network = self.written_network if network is None else network
+        self._parameters, self._leaves = list(model.parameters()), list(self.written_network.parameters())
+        self.threads: MicroBatchThreads | None = None
+        self._is_concurrent = options.concurrent and settings.accumulation > 1
         self.diffusion = Diffusion(settings.timesteps).to(options.device)
         self.optimizer = make_adam(model, settings.learning_rate, options.fused_adam)
         self.scaler = make_grad_scaler(options.device.type) if options.grad_scaler else None
@@ -99,21 +109,22 @@ class Trainer:
 
     def step(self) -> StepResult:
         """Do one optimiser step and return what it gave; on CUDA it returns when the losses are known."""
-        losses, waited_ns = [], 0
-        for _ in range(self.settings.accumulation):
-            with self.phase("data"):
-                batch, wait_ns = self._next_batch()
-            waited_ns += wait_ns
-            with self.phase("forward"):
-                loss = self._loss(batch)
-            with self.phase("backward"):
-                self._backward(loss / self.settings.accumulation)
-            losses.append(loss.detach())
+        losses, waited_ns = self._at_once() if self._is_concurrent else self._in_turn()
         with self.phase("optimiser"):
             self._update()
         self.iteration += 1
         micro_losses = tuple(torch.stack(losses).tolist())  # waits for the device once per step
         return StepResult(self.iteration, sum(micro_losses) / len(micro_losses), micro_losses, waited_ns)
+
+    @property
+    def written_network(self) -> UNet3D:
+        """The module that is called where no compiler stands before it: the model, or its copy with cast weights."""
+        return self.model if self._cast is None else self._cast.network
+
+    def stop_concurrency(self) -> None:
+        """Compute micro-batches in turn from now on, for a profiler, which watches the thread that began it."""
+        self._is_concurrent = False
+        self._close_threads()
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that a resumed run needs: tensors, numbers and strings only (``weights_only`` can read it)."""
@@ -144,9 +155,11 @@ class Trainer:
         if self.scaler is not None and state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])
         self.iteration = int(state["iteration"])
+        self._refresh_cast()
 
     def close(self) -> None:
-        """End the loader's thread; a later step starts it again."""
+        """End the threads of the loader and of micro-batches; a later step starts them again."""
+        self._close_threads()
         if self._loader is not None:
             self._loader.close()
             self._loader = None
@@ -159,12 +172,47 @@ class Trainer:
     ) -> None:
         self.close()
 
+    def _close_threads(self) -> None:
+        if self.threads is not None:
+            self.threads.close()
+            self.threads = None
+
     def _next_batch(self) -> tuple[MicroBatch, int]:
         if self._loader is None:
             first = self.iteration * self.settings.accumulation
             self._loader = Loader(self._batches, start=first, pin_memory=self.options.device.type == "cuda")
         batch, waited_ns = self._loader.get()
         return batch.to(self.options.device), waited_ns
+
+    def _in_turn(self) -> tuple[list[Tensor], int]:
+        """Compute the micro-batches one after the other; returns their losses and how long they waited for data."""
+        losses, waited_ns = [], 0
+        for _ in range(self.settings.accumulation):
+            with self.phase("data"):
+                batch, wait_ns = self._next_batch()
+            waited_ns += wait_ns
+            with self.phase("forward"):
+                loss = self._loss(batch)
+            with self.phase("backward"):
+                self._backward(loss / self.settings.accumulation)
+            losses.append(loss.detach())
+        return losses, waited_ns
+
+    def _at_once(self) -> tuple[list[Tensor], int]:
+        """Compute them at the same time; gradients are added in order, so that the sum is always the same."""
+        if self.threads is None:
+            self.threads = MicroBatchThreads(self.settings.accumulation)
+        with self.phase("data"):
+            batches, waits_ns = zip(*(self._next_batch() for _ in range(self.settings.accumulation)), strict=True)
+        losses = []
+        for loss, gradients in self.threads.map(self._loss_and_gradients, batches):
+            add_gradients(self._parameters, gradients)
+            losses.append(loss)
+        return losses, sum(waits_ns)
+
+    def _loss_and_gradients(self, batch: MicroBatch) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+        loss = self._loss(batch)
+        return loss.detach(), self._gradients(loss / self.settings.accumulation)
 
     def _loss(self, batch: MicroBatch) -> Tensor:
         noisy = self.diffusion.q_sample(batch.image, batch.timesteps, batch.noise)
@@ -178,7 +226,18 @@ class Trainer:
         return nullcontext() if dtype is None else torch.autocast(self.options.device.type, dtype=dtype)
 
     def _backward(self, loss: Tensor) -> None:
-        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+        if self._cast is None:
+            torch.autograd.backward(self._scaled(loss))
+        else:
+            add_gradients(self._parameters, self._gradients(loss))
+
+    def _gradients(self, loss: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of the network that is called, without adding them to any."""
+        return torch.autograd.grad(self._scaled(loss), self._leaves, allow_unused=True)
+
+    def _scaled(self, loss: Tensor) -> Tensor:
+        scaled: Tensor = loss if self.scaler is None else self.scaler.scale(loss)
+        return scaled
 
     def _update(self) -> None:
         for group in self.optimizer.param_groups:
@@ -190,6 +249,11 @@ class Trainer:
             self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
         self.ema.update(self.iteration)
+        self._refresh_cast()
+
+    def _refresh_cast(self) -> None:
+        if self._cast is not None:
+            self._cast.refresh()
 
     def _check_same_run(self, state: Mapping[str, Any]) -> None:
         if state.get("schema") != STATE_SCHEMA:
