@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gpustudy.cell import optimisations
-from gpustudy.cell.allocator import PROBED_BYTES, can_keep_memory, keep_freed_memory
+from gpustudy.cell.allocator import PROBED_BYTES, can_keep_memory, heap_in_huge_pages_bytes, keep_freed_memory
 from gpustudy.cell.optimisation_names import INCOMPATIBLE, OPTIMISATIONS, incompatible_pair, lacking
 from gpustudy.cell.optimisations import REGISTRY, Setup, apply_optimisations, verify_optimisations
 from gpustudy.cell.outcomes import Outcome
@@ -24,6 +24,8 @@ from gpustudy.medddpm.volumes import PreparedVolumes
 from tests.cell.conftest import MODEL, TRAIN
 
 ROOT = Path(__file__).parents[2]
+
+TRANSPARENT_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 EXPLICIT_TOLERANCE = 1e-4
 """Relative tolerance between two forms of the same float32 mathematics."""
@@ -186,18 +188,35 @@ try:
     verify_optimisations(make_setup(), ("reuse_memory",), Probe())
 except Outcome as outcome:
     print(outcome.reason, page_faults_of_reuse())
-print(verify_optimisations(make_setup("reuse_memory"), ("reuse_memory",), Probe())["reuse_memory"].verified)
+evidence = verify_optimisations(make_setup("reuse_memory"), ("reuse_memory",), Probe())["reuse_memory"]
+print(evidence.verified)
+print(evidence.seen["heap_in_huge_pages_bytes"])
 """
 """For a process of its own: what the C library was told once holds to the end."""
 
 
 def test_memory_is_kept_and_its_absence_is_seen() -> None:
     run = subprocess.run([sys.executable, "-c", _KEPT_MEMORY], cwd=ROOT, capture_output=True, text=True, check=False)
-    without, kept = run.stdout.split("\n")[:2] if run.returncode == 0 else pytest.fail(run.stderr)
+    without, kept, huge = run.stdout.split("\n")[:3] if run.returncode == 0 else pytest.fail(run.stderr)
     reason, faults = without.split()
     assert reason == "no_effect"
     assert int(faults) >= PROBED_BYTES >> 21  # one for every 4 KiB, or for every huge page
     assert kept == "True"
+    if TRANSPARENT_HUGE_PAGES.exists() and "[never]" not in TRANSPARENT_HUGE_PAGES.read_text():
+        assert int(huge) >= PROBED_BYTES - (2 << 21)  # all but the ends of the block that was written
+
+
+def test_huge_pages_of_the_heap_alone_are_counted(tmp_path: Path) -> None:
+    lines = []
+    for name, huge in (("[heap]", 2048), ("", 4096), ("[heap]", 6144), ("/lib/x.so", 0)):
+        lines += [
+            f"5555e7916000-5555ef370000 rw-p 00000000 00:00 0    {name}",
+            "Rss: 9 kB",
+            f"AnonHugePages:  {huge} kB",
+        ]
+    (tmp_path / "smaps").write_text("\n".join(lines) + "\n")
+    assert heap_in_huge_pages_bytes(tmp_path / "smaps") == 8192 << 10
+    assert heap_in_huge_pages_bytes(tmp_path / "none") == 0
 
 
 def test_a_c_library_without_mallopt_cannot_keep_memory(monkeypatch: pytest.MonkeyPatch) -> None:

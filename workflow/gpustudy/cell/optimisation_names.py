@@ -77,7 +77,7 @@ OPTIMISATIONS: dict[str, Optimisation] = {
         why_least="its forms are written for the CPU",
     ),
     "reuse_memory": Optimisation(
-        "keep freed host memory for the next tensor instead of giving it back to the system",
+        "keep freed host memory for the next tensor, in huge pages, instead of giving it back to the system",
         devices=("cpu",),
         why_least="tensors of other devices have PyTorch's own allocator, which keeps memory by itself",
     ),

@@ -18,7 +18,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that PyTorch's own documentation uses
 
-from gpustudy.cell.allocator import can_keep_memory, keep_freed_memory, page_faults_of_reuse
+from gpustudy.cell.allocator import (
+    can_keep_memory,
+    heap_in_huge_pages_bytes,
+    keep_freed_memory,
+    page_faults_of_reuse,
+)
 from gpustudy.cell.outcomes import Outcome, unsupported
 from gpustudy.cell.probe import Probe
 from gpustudy.cell.switches import tf32_interface
@@ -246,13 +251,18 @@ def _fast_convolution(setup: Setup) -> str:
 
 def _reuse_memory(setup: Setup) -> str:
     taken = keep_freed_memory()
-    return "freed memory kept by the process (mallopt)" if taken else "nothing: mallopt refused its parameters"
+    return (
+        "freed memory kept by the process (mallopt), huge pages asked for (madvise)"
+        if taken
+        else "nothing: mallopt refused its parameters"
+    )
 
 
 def _verify_reuse_memory(setup: Setup, probe: Probe) -> Evidence:
     faults = page_faults_of_reuse()
     how = "page faults of writing 36 MiB after more than that was freed; at most ten are no new memory"
-    return Evidence(faults <= _FAULTS_OF_KEPT_MEMORY, how, {"page_faults": faults})
+    seen = {"page_faults": faults, "heap_in_huge_pages_bytes": heap_in_huge_pages_bytes()}
+    return Evidence(faults <= _FAULTS_OF_KEPT_MEMORY, how, seen)
 
 
 def _missing_reuse_memory(setup: Setup) -> str | None:
