@@ -65,12 +65,12 @@ def minimal_backward(gradient: Tensor, x: Tensor, weight: Tensor, least_elements
                 *(_filtered_gradient(gradient[:, :, own], index), _filtered(planes, index), filters[index], None),
                 *(_UNIT, _PADDING, _UNIT, False, [0, 0, 0], 1, [True, True, False]),
             )
-            grad_filters[index] += grad_filter
+            grad_filters[index].add_(grad_filter)  # += would also copy the sum onto itself
             parts.append(grad_input)
         _unfilter(parts, grad_x[:, :, own])
         if after is not None:  # a slab also reaches the last plane of the one before, which reaches its first
-            grad_x[:, :, 2 * first - 1] += parts[0][:, :, 0]
-            grad_x[:, :, 2 * first] -= after
+            grad_x[:, :, 2 * first - 1].add_(parts[0][:, :, 0])
+            grad_x[:, :, 2 * first].sub_(after)
         after = parts[3][:, :, -1]
     return grad_x, _grad_weight(grad_filters, weight), gradient.sum(dim=(0, 2, 3, 4))
 
@@ -131,6 +131,6 @@ def _unfilter(parts: list[Tensor], out: Tensor) -> None:  # 4 x (1, C, J, H, W) 
     """Write the gradient of the planes b and c of all pairs to ``out``, with what the next pairs' a and d add."""
     one, two, three, four = parts
     torch.add(two - three, four, out=out[:, :, ::2])
-    out[:, :, 2::2] -= four[:, :, :-1]
+    out[:, :, 2::2].sub_(four[:, :, :-1])
     torch.sub(two.add_(three), one, out=out[:, :, 1::2])
-    out[:, :, 1:-1:2] += one[:, :, 1:]
+    out[:, :, 1:-1:2].add_(one[:, :, 1:])
