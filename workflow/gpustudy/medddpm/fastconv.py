@@ -12,6 +12,7 @@ All but *few* are for one sample, contiguous in float32 or channels-last in bflo
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -69,7 +70,7 @@ def is_minimal(x: Tensor, channels_out: int) -> bool:
 
 def is_few(x: Tensor) -> bool:
     """Tell whether ``x`` has so few voxels that matrix products are faster."""
-    return x.device.type == "cpu" and x[0, 0].numel() <= FEW_VOXELS
+    return x.device.type == "cpu" and math.prod(x.shape[2:]) <= FEW_VOXELS
 
 
 def is_thin(x: Tensor, channels_out: int) -> bool:

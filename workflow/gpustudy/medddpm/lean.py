@@ -87,12 +87,20 @@ class _NormSiluConvolution(torch.autograd.Function):
         return (*grads, grad_weight, grad_bias, None, None, None, None)
 
 
-def _normalised(values: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, rstd: Tensor) -> Tensor:
-    """Return the normalisation of ``values`` from the kept statistics (B, groups): one multiply-add."""
+def _normalised(values: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, rstd: Tensor) -> Tensor:
+    """Return the normalisation of ``values`` from the kept statistics (B, groups): one multiply-add.
+
+    Without ``weight`` and ``bias`` (both None) its mean is 0 and its variance 1 in every group.
+    """
     batch, channels, *_ = values.shape
-    per_group = channels // mean.shape[1]
-    scale = rstd.repeat_interleave(per_group, dim=1) * weight  # (B, C)
-    shift = bias - mean.repeat_interleave(per_group, dim=1) * scale
+    groups = mean.shape[1]
+    mean, scale = mean.unsqueeze(-1), rstd.unsqueeze(-1)  # (B, groups, 1)
+    if weight is None or bias is None:
+        scale = scale.expand(batch, groups, channels // groups)
+        shift = -mean * scale
+    else:
+        scale = scale * weight.view(groups, -1)  # (B, groups, channels of a group)
+        shift = bias.view(groups, -1) - mean * scale
     scale, shift = (term.reshape(batch, channels, 1, 1, 1).to(values.dtype) for term in (scale, shift))
     return torch.addcmul(shift, values, scale)
 
@@ -125,16 +133,19 @@ def _norm_backward_channels_last(
     rstd * (g - mean(g) - n * mean(g * n)), as for batch normalisation (Ioffe and Szegedy 2015, section 3).
     The sums are of n, not of the values: those of a mean far from 0 would cancel.
     """
-    channels, groups = values.shape[1], mean.shape[1]
-    one, zero = torch.ones_like(weight), torch.zeros_like(weight)
-    normal = _normalised(values, one, zero, mean, rstd)
+    groups = mean.shape[1]
+    normal = _normalised(values, None, None, mean, rstd)
     grad_weight, grad_bias = _channel_sums(gradient * normal), _channel_sums(gradient)  # (C,) each, float32
     elements = values.numel() // groups
-    in_groups = torch.stack([weight * grad_bias, weight * grad_weight]).view(2, groups, -1).sum(-1) / elements
-    spread = rstd.float().repeat_interleave(channels // groups, dim=1)[0]  # (C,)
-    offset, slope = in_groups.repeat_interleave(channels // groups, dim=1) * spread
-    slope, offset, factor = (term.view(1, -1, 1, 1, 1).to(values.dtype) for term in (slope, offset, spread * weight))
-    centred = torch.addcmul(-offset, normal, slope, value=-1)
+    spread = rstd.float().view(groups, 1)
+    factor = spread * weight.view(groups, -1)  # (groups, channels of a group)
+    offset, slope = (
+        (sums * weight).view(groups, -1).sum(1, keepdim=True) / elements * spread for sums in (grad_bias, grad_weight)
+    )
+    slope, offset, factor = (
+        term.expand_as(factor).reshape(1, -1, 1, 1, 1).to(values.dtype) for term in (slope, -offset, factor)
+    )
+    centred = torch.addcmul(offset, normal, slope, value=-1)
     return centred.addcmul_(gradient, factor), grad_weight, grad_bias
 
 

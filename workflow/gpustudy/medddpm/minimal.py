@@ -9,6 +9,7 @@ For one sample (1, C, D, H, W) of even depth D. It goes slab by slab, so that th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import torch
@@ -36,14 +37,14 @@ def minimal_forward(x: Tensor, weight: Tensor, bias: Tensor, least_elements: int
         bias: (K,).
         least_elements: a slab has more than so many elements of C x D/2 x H, if there are more.
     """
-    filters, padded = _filters(weight), _padded(x)
+    filters = _filters(weight)
     result = torch.empty((1, len(weight), *x.shape[2:]), dtype=x.dtype, memory_format=memory_format(x))
     for first, last in slabs(x, least_elements):
-        planes, own = padded[:, :, 2 * first : 2 * last + 2], result[:, :, 2 * first : 2 * last]
+        own = result[:, :, 2 * first : 2 * last]
         # the second product counts once, positively, in every output: it carries the bias
         one, two, three, four = (
-            F.conv3d(_filtered(planes, index), filters[index], bias if index == 1 else None, padding=_PADDING)
-            for index in range(4)
+            F.conv3d(planes, filters[index], bias if index == 1 else None, padding=_PADDING)
+            for index, planes in enumerate(_filtered(x, first, last))
         )
         torch.add(one.add_(two), three, out=own[:, :, ::2])
         torch.sub(two.sub_(three), four, out=own[:, :, 1::2])
@@ -52,17 +53,18 @@ def minimal_forward(x: Tensor, weight: Tensor, bias: Tensor, least_elements: int
 
 def minimal_backward(gradient: Tensor, x: Tensor, weight: Tensor, least_elements: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of input, weight and bias."""
-    filters, padded = _filters(weight), _padded(x)
+    filters = _filters(weight)
     gradient = gradient.contiguous(memory_format=memory_format(x))
     grad_filters = torch.zeros(filters.shape, dtype=torch.float32)
     grad_x = torch.empty_like(x)
     after: Tensor | None = None
     for first, last in slabs(x, least_elements):
-        planes, own = padded[:, :, 2 * first : 2 * last + 2], slice(2 * first, 2 * last)
+        own = slice(2 * first, 2 * last)
         parts = []
-        for index in range(4):
+        pairs = zip(_filtered_gradient(gradient[:, :, own]), _filtered(x, first, last), strict=True)
+        for index, (product, planes) in enumerate(pairs):
             grad_input, grad_filter, _ = torch.ops.aten.convolution_backward(
-                *(_filtered_gradient(gradient[:, :, own], index), _filtered(planes, index), filters[index], None),
+                *(product, planes, filters[index], None),
                 *(_UNIT, _PADDING, _UNIT, False, [0, 0, 0], 1, [True, True, False]),
             )
             grad_filters[index].add_(grad_filter)  # += would also copy the sum onto itself
@@ -97,34 +99,34 @@ def _grad_weight(grad_filters: Tensor, weight: Tensor) -> Tensor:
     return planes.view(3, *weight.shape[:2], 3, 3).movedim(0, 2).to(weight.dtype)
 
 
-def _padded(x: Tensor) -> Tensor:  # (1, C, D, H, W) -> (1, C, D + 2, H, W)
-    """Put a plane of zeros before and after; ``F.pad`` would fill the whole result first."""
-    _, channels, depth, height, width = x.shape
-    padded = torch.empty((1, channels, depth + 2, height, width), dtype=x.dtype, memory_format=memory_format(x))
-    padded[:, :, 0].zero_()
-    padded[:, :, -1].zero_()
-    padded[:, :, 1:-1].copy_(x)
-    return padded
+def _filtered(x: Tensor, first: int, last: int) -> Iterator[Tensor]:  # (1, C, D, H, W) -> 4 x (1, C, J, H, W)
+    """Give the inputs of the four filters for the pairs of output planes from ``first`` to ``last``."""
+    b, c = x[:, :, 2 * first : 2 * last : 2], x[:, :, 2 * first + 1 : 2 * last : 2]
+    if first > 0:
+        yield x[:, :, 2 * first - 1 : 2 * last - 2 : 2] - c
+    else:  # a of a pair is c of the pair before; before the first there is nothing
+        part = torch.empty_like(c, memory_format=memory_format(x))
+        torch.neg(c[:, :, :1], out=part[:, :, :1])
+        torch.sub(c[:, :, :-1], c[:, :, 1:], out=part[:, :, 1:])
+        yield part
+    yield b + c
+    yield c - b
+    if 2 * last < x.shape[2]:
+        yield b - x[:, :, 2 * first + 2 : 2 * last + 2 : 2]
+    else:  # d of a pair is b of the pair after
+        part = torch.empty_like(b, memory_format=memory_format(x))
+        torch.sub(b[:, :, :-1], b[:, :, 1:], out=part[:, :, :-1])
+        part[:, :, -1:].copy_(b[:, :, -1:])
+        yield part
 
 
-def _filtered(planes: Tensor, index: int) -> Tensor:  # (1, C, 2 J + 2, H, W) -> (1, C, J, H, W)
-    """Return the input of filter ``index``."""
-    a, b, c, d = planes[:, :, :-2:2], planes[:, :, 1:-1:2], planes[:, :, 2::2], planes[:, :, 3::2]
-    if index == 0:
-        return a - c
-    if index == 1:
-        return b + c
-    return c - b if index == 2 else b - d
-
-
-def _filtered_gradient(gradient: Tensor, index: int) -> Tensor:  # (1, K, 2 J, H, W) -> (1, K, J, H, W)
-    """Return the gradient of the product of filter ``index``."""
+def _filtered_gradient(gradient: Tensor) -> Iterator[Tensor]:  # (1, K, 2 J, H, W) -> 4 x (1, K, J, H, W)
+    """Give the gradients of the products of the four filters."""
     even, odd = gradient[:, :, ::2], gradient[:, :, 1::2]
-    if index == 0:
-        return even.contiguous(memory_format=memory_format(gradient))
-    if index == 1:
-        return even + odd
-    return even - odd if index == 2 else -odd
+    yield even.contiguous(memory_format=memory_format(gradient))
+    yield even + odd
+    yield even - odd
+    yield -odd
 
 
 def _unfilter(parts: list[Tensor], out: Tensor) -> None:  # 4 x (1, C, J, H, W) -> (1, C, 2 J, H, W)
