@@ -80,7 +80,9 @@ class _NormSiluConvolution(torch.autograd.Function):
         gradients = backward_form if ctx.fast else plain_backward
         grad_active, grad_weight, grad_bias = gradients(gradient, active, weight)
         assert grad_active is not None
-        gradient = _dense(torch.ops.aten.silu_backward(grad_active.to(normal.dtype), normal), values)
+        grad_active = grad_active.to(normal.dtype)
+        torch.ops.aten.silu_backward.grad_input(grad_active, normal, grad_input=grad_active)  # in place: it is ours
+        gradient = _dense(grad_active, values)
         del active, grad_active, normal
         grad_x, grad_scale, grad_shift = _norm_backward(gradient, values, mean, rstd, norm_weight)
         grads = (grad_x.to(x.dtype), grad_scale.to(norm_weight.dtype), grad_shift.to(norm_bias.dtype))
@@ -145,7 +147,7 @@ def _norm_backward_channels_last(
     slope, offset, factor = (
         term.expand_as(factor).reshape(1, -1, 1, 1, 1).to(values.dtype) for term in (slope, -offset, factor)
     )
-    centred = torch.addcmul(offset, normal, slope, value=-1)
+    centred = torch.addcmul(offset, normal, slope, value=-1, out=normal)
     return centred.addcmul_(gradient, factor), grad_weight, grad_bias
 
 
