@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from itertools import combinations
@@ -196,7 +197,10 @@ print(evidence.seen["heap_in_huge_pages_bytes"])
 
 
 def test_memory_is_kept_and_its_absence_is_seen() -> None:
-    run = subprocess.run([sys.executable, "-c", _KEPT_MEMORY], cwd=ROOT, capture_output=True, text=True, check=False)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "workflow"), str(ROOT)])}
+    run = subprocess.run(
+        [sys.executable, "-c", _KEPT_MEMORY], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     without, kept, huge = run.stdout.split("\n")[:3] if run.returncode == 0 else pytest.fail(run.stderr)
     reason, faults = without.split()
     assert reason == "no_effect"

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.sites
 PYTHON = REPOSITORY / ".venv-paper" / "bin" / "python"
 LIMIT_S = 600
 CELL_TESTS = ("train", "census", "quality", "switches", "optimisations", "layouts")
-NETWORK_TESTS = ("unet", "diffusion", "published", "trainer", "switches", "lean", "fastconv", "memory")
+NETWORK_TESTS = ("unet", "diffusion", "published", "trainer", "micro_batches", "switches", "lean", "fastconv", "memory")
 
 
 @pytest.fixture(scope="module")
