@@ -19,7 +19,7 @@ from tests.medddpm.conftest import fill_by_name
 SETTINGS = TrainSettings(iterations=6, accumulation=3, learning_rate=1e-3, ema_every=2, ema_start=3)
 
 THREADS = 3
-"""Of each test here, so that a micro-batch at the same time has one: as many as it has in turn in ``in_turn``."""
+"""Of each test here, so that each of three micro-batches at the same time has one, as ``run`` gives one in turn."""
 
 
 @pytest.fixture(autouse=True)
