@@ -34,6 +34,14 @@ def trainer_of(model, prepared, options, settings=SETTINGS):
     return Trainer(copy.deepcopy(model), settings, PreparedVolumes(prepared), seed=7, options=options)
 
 
+@pytest.fixture
+def fused_adam():
+    try:
+        torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], fused=True)
+    except RuntimeError:
+        pytest.skip("this torch has no fused Adam on the CPU")
+
+
 def run(model, prepared, options, steps=3):
     """Losses of ``steps`` steps and the weights after them; in turn on one thread."""
     if not options.concurrent:
@@ -150,3 +158,38 @@ def test_gradients_are_added_in_the_parameters_dtype():
     add_gradients(parameters, [torch.tensor([1.0], dtype=torch.bfloat16), None])
     assert parameters[0].grad.item() == 257  # bfloat16 has no 257
     assert parameters[1].grad is None
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_gradient_in_another_memory_format_moves_the_weight_that_it_belongs_to(fused, count, fused_adam):
+    """Adam's first step is the learning rate, against the gradient's sign (Kingma and Ba 2015, section 2.1).
+
+    Fused Adam takes gradients as they lie in memory; the weight's gradients of ``fastconv`` lie otherwise than weights.
+    """
+    generator = torch.Generator().manual_seed(5)
+    before = torch.randn(4, 6, 3, 3, 3, generator=generator).contiguous(memory_format=torch.channels_last_3d)
+    gradient = torch.randn(3, 4, 6, 3, 3, generator=generator).movedim(0, 2)
+    parameter = torch.nn.Parameter(before.clone(memory_format=torch.preserve_format))
+    for _ in range(count):
+        add_gradients([parameter], [gradient])
+    torch.optim.Adam([parameter], lr=0.25, fused=fused).step()
+    torch.testing.assert_close(before - parameter.detach(), 0.25 * gradient.sign())
+
+
+def test_fused_adam_goes_on_from_moments_in_another_memory_format(small_model, prepared, fused_adam):
+    fill_by_name(small_model)
+    with trainer_of(small_model, prepared, TrainOptions()) as trainer:
+        for _ in range(2):
+            trainer.step()
+        state = copy.deepcopy(trainer.state_dict())
+    weights = []
+    for fused in (False, True):
+        options = TrainOptions(channels_last=True, fused_adam=fused)
+        with trainer_of(small_model, prepared, options) as trainer:
+            trainer.load_state_dict(copy.deepcopy(state))
+            assert trainer.optimizer.param_groups[0]["fused"] is (fused or None)
+            trainer.step()
+            weights.append([parameter.detach().clone() for parameter in trainer.model.parameters()])
+    for ours, theirs in zip(*weights, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)

@@ -65,12 +65,16 @@ class MicroBatchThreads:
 
 
 def add_gradients(parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor | None]) -> None:
-    """Add ``gradients`` to those that the parameters hold, as ``backward`` does; None adds nothing."""
+    """Add ``gradients`` to those that the parameters hold, as ``backward`` does; None adds nothing.
+
+    A parameter's gradient lies in memory as the parameter does: PyTorch's fused Adam goes through both by their
+    addresses alone, so that it would silently pair others.
+    """
     for parameter, gradient in zip(parameters, gradients, strict=True):
         if gradient is None:
             continue
         if parameter.grad is None:
-            parameter.grad = gradient.to(parameter.dtype)
+            parameter.grad = torch.empty_like(parameter).copy_(gradient)
         else:
             parameter.grad.add_(gradient)
 

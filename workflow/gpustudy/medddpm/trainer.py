@@ -151,7 +151,7 @@ class Trainer:
         self.close()
         self.model.load_state_dict(state["model"])
         self.ema.load_state_dict(state["ema"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        _load_optimizer(self.optimizer, state["optimizer"])
         if self.scaler is not None and state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])
         self.iteration = int(state["iteration"])
@@ -276,6 +276,21 @@ def make_adam(model: UNet3D, learning_rate: float, fused: bool) -> torch.optim.A
     if fused:
         return torch.optim.Adam(model.parameters(), lr=learning_rate, fused=True)
     return torch.optim.Adam(model.parameters(), lr=learning_rate)
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Take over the state of a run whose memory format or form of Adam may have been another.
+
+    Moments are brought into their parameters' memory format: fused Adam goes by addresses alone.
+    """
+    fused = [group["fused"] for group in optimizer.param_groups]
+    optimizer.load_state_dict(state)
+    for group, own in zip(optimizer.param_groups, fused, strict=True):
+        group["fused"] = own
+    for parameter, values in optimizer.state.items():
+        for name, value in values.items():
+            if value.shape == parameter.shape and value.stride() != parameter.stride():
+                values[name] = torch.empty_like(parameter, requires_grad=False).copy_(value)
 
 
 def make_grad_scaler(device_type: str) -> Any:
