@@ -58,7 +58,7 @@ def test_fast_forms_equal_the_plain_convolution_forward_and_backward(
     gradient = torch.randn(1, channels_out, *volume, generator=generator)
     assert is_slow(x) != is_minimal(x, channels_out)
     assert is_minimal(x, channels_out) == (slabs > 0)
-    assert not slabs or len(minimal.slabs(x, fastconv.SLOW_ELEMENTS)) == slabs
+    assert not slabs or len(minimal.slabs(x, 2, fastconv.SLOW_ELEMENTS)) == slabs
     exact = torch.nn.functional.conv3d(x.double(), weight.double(), bias.double(), padding=1)
     torch.testing.assert_close(forward_form(x, weight, bias).double(), exact, rtol=1e-4, atol=1e-4)
     expected = plain_backward(gradient.double(), x.double(), weight.double())
@@ -130,9 +130,11 @@ def test_other_inputs_take_pytorchs_own_form(x):
     assert not is_minimal(x, 64)
 
 
-@pytest.mark.parametrize(("channels", "channels_out", "side", "slabs"), [(64, 32, 16, 1), (32, 64, 20, 3)])
+@pytest.mark.parametrize(
+    ("channels", "channels_out", "side", "slabs"), [(64, 32, 16, 1), (32, 64, 20, 3), (32, 32, 18, 2)]
+)
 def test_minimal_filtering_in_bfloat16_is_close_to_float32(channels, channels_out, side, slabs, monkeypatch):
-    """Within 0.6 %: bfloat16 rounds by 2^-9 (0.2 %), minimal filtering rounds sums of two and three on top."""
+    """bfloat16 rounds by 2^-9 (0.2 %), minimal filtering rounds sums on top; the weight's gradient has larger sums."""
     monkeypatch.setattr(minimal, "SLAB_ELEMENTS", channels * side**3 // 2 // slabs)
     generator = torch.Generator().manual_seed(3)
 
@@ -148,9 +150,11 @@ def test_minimal_filtering_in_bfloat16_is_close_to_float32(channels, channels_ou
     exact_gradients = plain_backward(gradient.float(), x.float(), weight.float())
     found = forward_form(x, weight, bias)
     assert found.is_contiguous(memory_format=torch.channels_last_3d)
-    for ours, theirs in zip((found, *backward_form(gradient, x, weight)), (exact, *exact_gradients), strict=True):
+    tolerances = (0.006, 0.006, 0.01, 0.006)
+    every = zip((found, *backward_form(gradient, x, weight)), (exact, *exact_gradients), tolerances, strict=True)
+    for ours, theirs, tolerance in every:
         assert ours.dtype == torch.bfloat16
-        assert (ours.float() - theirs).norm() < 0.006 * theirs.norm()
+        assert (ours.float() - theirs).norm() < tolerance * theirs.norm()
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last_3d])

@@ -72,7 +72,7 @@ OPTIMISATIONS: dict[str, Optimisation] = {
         "keep only the input of each normalisation, SiLU and convolution for backward, and compute the rest again there"
     ),
     "fast_convolution": Optimisation(
-        "convolve by minimal filtering (Winograd's F(2,3) along depth), in halves or as matrix products, on the CPU",
+        "convolve by Winograd's minimal filtering along the depth, in halves or as matrix products, on the CPU",
         devices=("cpu",),
         why_least="its forms are written for the CPU",
     ),

@@ -4,7 +4,8 @@ The mathematics is the same; only the order of rounding differs. The forms, chos
 
 - *halved* (float32): PyTorch gives one small sample to a slow kernel, but a batch of two to oneDNN; so the two
   halves of the sample go as a batch, each with one plane of the other.
-- *minimal filtering* (``minimal``): four multiplications per weight instead of six.
+- *minimal filtering* (``minimal``, ``minimal_weight``): four multiplications per weight instead of six, half of
+  twelve for the gradient of the weight.
 - *few* voxels, and *thin* results of very few channels (``matrix``): matrix products.
 
 All but *few* are for one sample, contiguous in float32 or channels-last in bfloat16.
@@ -20,8 +21,9 @@ import torch.nn.functional as F  # noqa: N812 - the name that PyTorch's own docu
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from gpustudy.medddpm.matrix import few_backward, few_forward, thin_backward, thin_forward
-from gpustudy.medddpm.minimal import minimal_backward, minimal_forward
+from gpustudy.medddpm.matrix import few_backward, few_forward, memory_format, thin_backward, thin_forward
+from gpustudy.medddpm.minimal import minimal_forward, minimal_input_gradient
+from gpustudy.medddpm.minimal_weight import minimal_weight_gradient
 
 SLOW_ELEMENTS = 20_480
 """PyTorch's CPU convolution takes oneDNN for one float32 sample only above this many elements of C x D x H
@@ -102,7 +104,9 @@ def backward_form(gradient: Tensor, x: Tensor, weight: Tensor, needs_input: bool
         grad_halves, grad_weight, grad_bias = plain_backward(halves, _halves(x), weight, (0, 1, 1), needs_input)
         return None if grad_halves is None else _fold(grad_halves), grad_weight, grad_bias
     if is_minimal(x, weight.shape[0]):
-        return minimal_backward(gradient, x, weight, _least_elements(x))
+        gradient, least = gradient.contiguous(memory_format=memory_format(x)), _least_elements(x)
+        grad_x = minimal_input_gradient(gradient, x, weight, least) if needs_input else None
+        return grad_x, minimal_weight_gradient(gradient, x, least), gradient.sum(dim=(0, 2, 3, 4))
     return plain_backward(gradient, x, weight, needs_input=needs_input)
 
 
