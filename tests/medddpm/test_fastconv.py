@@ -39,6 +39,7 @@ def test_a_small_sample_is_one_that_pytorch_convolves_by_its_slow_form(side, slo
         (64, 32, (32, 32, 32), 1),
         (64, 32, (32, 32, 16), 3),
         (32, 64, (26, 56, 20), 2),
+        (64, 32, (8, 6, 8), 1),
         (32, 64, (4, 6, 8), 0),
         (32, 32, (2, 2, 4), 0),
     ],
@@ -134,7 +135,7 @@ def test_other_inputs_take_pytorchs_own_form(x):
     ("channels", "channels_out", "side", "slabs"), [(64, 32, 16, 1), (32, 64, 20, 3), (32, 32, 18, 2)]
 )
 def test_minimal_filtering_in_bfloat16_is_close_to_float32(channels, channels_out, side, slabs, monkeypatch):
-    """bfloat16 rounds by 2^-9 (0.2 %), minimal filtering rounds sums on top; the weight's gradient has larger sums."""
+    """bfloat16 rounds by 2^-9 (0.2 %), minimal filtering rounds sums on top; gradients have the larger ones."""
     monkeypatch.setattr(minimal, "SLAB_ELEMENTS", channels * side**3 // 2 // slabs)
     generator = torch.Generator().manual_seed(3)
 
@@ -150,7 +151,7 @@ def test_minimal_filtering_in_bfloat16_is_close_to_float32(channels, channels_ou
     exact_gradients = plain_backward(gradient.float(), x.float(), weight.float())
     found = forward_form(x, weight, bias)
     assert found.is_contiguous(memory_format=torch.channels_last_3d)
-    tolerances = (0.006, 0.006, 0.01, 0.006)
+    tolerances = (0.006, 0.01, 0.01, 0.006)
     every = zip((found, *backward_form(gradient, x, weight)), (exact, *exact_gradients), tolerances, strict=True)
     for ours, theirs, tolerance in every:
         assert ours.dtype == torch.bfloat16

@@ -4,8 +4,7 @@ The mathematics is the same; only the order of rounding differs. The forms, chos
 
 - *halved* (float32): PyTorch gives one small sample to a slow kernel, but a batch of two to oneDNN; so the two
   halves of the sample go as a batch, each with one plane of the other.
-- *minimal filtering* (``minimal``, ``minimal_weight``): four multiplications per weight instead of six, half of
-  twelve for the gradient of the weight.
+- *minimal filtering* (``minimal``): two thirds or half of the multiplications.
 - *few* voxels, and *thin* results of very few channels (``matrix``): matrix products.
 
 All but *few* are for one sample, contiguous in float32 or channels-last in bfloat16.
@@ -22,8 +21,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from gpustudy.medddpm.matrix import few_backward, few_forward, memory_format, thin_backward, thin_forward
-from gpustudy.medddpm.minimal import minimal_forward, minimal_input_gradient
-from gpustudy.medddpm.minimal_weight import minimal_weight_gradient
+from gpustudy.medddpm.minimal import minimal_forward, minimal_input_gradient, minimal_weight_gradient
 
 SLOW_ELEMENTS = 20_480
 """PyTorch's CPU convolution takes oneDNN for one float32 sample only above this many elements of C x D x H
@@ -104,10 +102,19 @@ def backward_form(gradient: Tensor, x: Tensor, weight: Tensor, needs_input: bool
         grad_halves, grad_weight, grad_bias = plain_backward(halves, _halves(x), weight, (0, 1, 1), needs_input)
         return None if grad_halves is None else _fold(grad_halves), grad_weight, grad_bias
     if is_minimal(x, weight.shape[0]):
-        gradient, least = gradient.contiguous(memory_format=memory_format(x)), _least_elements(x)
-        grad_x = minimal_input_gradient(gradient, x, weight, least) if needs_input else None
-        return grad_x, minimal_weight_gradient(gradient, x, least), gradient.sum(dim=(0, 2, 3, 4))
+        return _minimal_backward(gradient.contiguous(memory_format=memory_format(x)), x, weight, needs_input)
     return plain_backward(gradient, x, weight, needs_input=needs_input)
+
+
+def _minimal_backward(gradient: Tensor, x: Tensor, weight: Tensor, needs_input: bool) -> Gradients:
+    grad_x = None
+    if needs_input and is_minimal(gradient, weight.shape[1]):
+        grad_x = minimal_input_gradient(gradient, weight, _least_elements(x))
+    elif needs_input:  # so few channels would be given to the slow kernel
+        grad_x, _, _ = torch.ops.aten.convolution_backward(
+            *(gradient, x, weight, None, _UNIT, _UNIT, _UNIT, False, [0, 0, 0], 1, [True, False, False])
+        )
+    return grad_x, minimal_weight_gradient(gradient, x, _least_elements(x)), gradient.sum(dim=(0, 2, 3, 4))
 
 
 def _least_elements(x: Tensor) -> int:

@@ -47,7 +47,7 @@ _CELL = (
     "medddpm/memory.py",
     "medddpm/micro_batch_threads.py",
     "medddpm/minimal.py",
-    "medddpm/minimal_weight.py",
+    "medddpm/minimal_tiles.py",
     "medddpm/published.py",
     "medddpm/recompute.py",
     "medddpm/schedule.py",
