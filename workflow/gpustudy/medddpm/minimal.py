@@ -22,7 +22,6 @@ from gpustudy.medddpm.minimal_tiles import FOUR, TWO, Tiles
 SLAB_ELEMENTS = 1 << 20
 """Elements of one temporary (4 MiB in float32), so that a few of them stay in a last-level cache."""
 
-_UNIT = (1, 1, 1)
 _PADDING = (0, 1, 1)
 
 
@@ -53,10 +52,7 @@ def minimal_weight_gradient(gradient: Tensor, x: Tensor, least_elements: int) ->
     for first, last in slabs(x, tiles.size, least_elements):
         own = gradient[:, :, tiles.size * first : tiles.size * last]
         for total, met, planes in zip(totals, tiles.gradients(own), tiles.inputs(x, first, last), strict=True):
-            _, product, _ = torch.ops.aten.convolution_backward(
-                *(met, planes, weight, None), *(_UNIT, _PADDING, _UNIT, False, [0, 0, 0], 1, [False, True, False])
-            )
-            total.add_(product)
+            total.add_(_weight_product(met, planes, weight))
     taps = torch.tensor(tiles.filters).T @ totals.flatten(1)
     return taps.view(3, *weight.shape[:2], 3, 3).movedim(0, 2).to(x.dtype)
 
@@ -73,6 +69,21 @@ def slabs(x: Tensor, size: int, least_elements: int) -> list[tuple[int, int]]:
 def _tiles(x: Tensor, least_elements: int) -> Tiles:
     _, channels, depth, height, _ = x.shape
     return FOUR if depth % 4 == 0 and channels * (depth // 4) * height > least_elements else TWO
+
+
+def _weight_product(gradient: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    """Return the gradient of a weight (K, C, 1, 3, 3).
+
+    Channels-last planes go as a batch, which they are without a copy: oneDNN then takes up to an eighth less time.
+    """
+    if memory_format(x) == torch.channels_last_3d:
+        gradient, x, weight = gradient[0].transpose(0, 1), x[0].transpose(0, 1), weight[:, :, 0]
+    ones = (1,) * (x.dim() - 2)
+    product: Tensor = torch.ops.aten.convolution_backward(
+        *(gradient, x, weight, None),
+        *(ones, _PADDING[-len(ones) :], ones, False, [0] * len(ones), 1, [False, True, False]),
+    )[1]
+    return product if len(ones) == 3 else product.unsqueeze(2)
 
 
 def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, tiles: Tiles, least_elements: int) -> Tensor:
