@@ -13,7 +13,7 @@ from gpustudy.medddpm.fastconv import backward_form, forward_form, is_minimal, i
 def operators_of(function):
     with torch.profiler.profile() as profile:
         function()
-    return {event.key for event in profile.key_averages()}
+    return {event.key: event.count for event in profile.key_averages()}
 
 
 @pytest.mark.parametrize(("side", "slow"), [(16, True), (18, False)])
@@ -156,6 +156,20 @@ def test_minimal_filtering_in_bfloat16_is_close_to_float32(channels, channels_ou
     for ours, theirs, tolerance in every:
         assert ours.dtype == torch.bfloat16
         assert (ours.float() - theirs).norm() < tolerance * theirs.norm()
+
+
+@pytest.mark.parametrize(("depth", "products"), [(16, 6), (18, 4)])
+def test_gradients_take_tiles_of_four_planes_where_they_fit_and_bfloat16_results_those_of_two(depth, products):
+    """F(2,3) has four products, F(4,3) six of half the planes each (Lavin and Gray 2016)."""
+    x = torch.randn(1, 32, depth, 6, 6).bfloat16().contiguous(memory_format=torch.channels_last_3d)
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("this PyTorch has no oneDNN")
+    weight, bias = torch.randn(32, 32, 3, 3, 3).bfloat16(), torch.zeros(32).bfloat16()
+    forward = operators_of(lambda: forward_form(x, weight, bias))
+    assert forward["aten::mkldnn_convolution"] == 4
+    backward = operators_of(lambda: backward_form(x, x, weight))
+    assert backward["aten::mkldnn_convolution"] == products
+    assert backward["aten::convolution_backward"] == products
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last_3d])
