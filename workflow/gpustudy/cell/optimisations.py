@@ -29,7 +29,7 @@ from gpustudy.cell.probe import Probe
 from gpustudy.cell.switches import tf32_interface
 from gpustudy.medddpm.diffusion import Network
 from gpustudy.medddpm.micro_batch_threads import MicroBatchThreads
-from gpustudy.medddpm.switches import read_switches, set_switches
+from gpustudy.medddpm.switches import set_switches
 from gpustudy.medddpm.unet import UNet3D
 
 _GRAPHS_PER_FUNCTION = 64
@@ -296,13 +296,24 @@ def _checkpointing(setup: Setup) -> str:
     return "residual blocks computed again in backward"
 
 
-def _verify_switch(name: str, value: bool) -> Callable[[Setup, Probe], Evidence]:
+def _verify_saved_bytes(switch: str, keeps_more: bool) -> Callable[[Setup, Probe], Evidence]:
     def verify(setup: Setup, probe: Probe) -> Evidence:
-        found = read_switches(setup.model)[name]
-        seen = {name: found, "saved_bytes": probe.saved_bytes}
-        return Evidence(found is value, "switch of every block, and bytes kept by a forward pass", seen)
+        other = probe.without.get(switch)
+        more = 0 if other is None else probe.saved_bytes - other.saved_bytes
+        seen = {"saved_bytes": probe.saved_bytes, "saved_bytes_without": None if other is None else other.saved_bytes}
+        return Evidence(
+            more > 0 if keeps_more else more < 0, "bytes that a forward pass keeps, with and without it", seen
+        )
 
     return verify
+
+
+def _verify_fast_convolution(setup: Setup, probe: Probe) -> Evidence:
+    other = probe.without.get("fast_convolution")
+    plain, before = probe.plain_convolutions(), None if other is None else other.plain_convolutions()
+    seen = {"plain_convolutions": plain, "plain_convolutions_without": before}
+    how = "convolutions of PyTorch's own form in a forward pass, with and without it"
+    return Evidence(before is not None and plain < before, how, seen)
 
 
 REGISTRY: dict[str, Applied] = {
@@ -314,14 +325,14 @@ REGISTRY: dict[str, Applied] = {
     "cudnn_benchmark": Applied(_cudnn_benchmark, _verify_cudnn_benchmark),
     "fused_adam": Applied(_fused_adam, _verify_fused_adam, _missing_fused_adam),
     "sdpa": Applied(_sdpa, _verify_sdpa, _missing_sdpa),
-    "keep_attention": Applied(_keep_attention, _verify_switch("attention_recompute", False)),
+    "keep_attention": Applied(_keep_attention, _verify_saved_bytes("attention_recompute", keeps_more=True)),
     "native_norm": Applied(_native_norm, _verify_native_norm),
-    "lean_norm": Applied(_lean_norm, _verify_switch("lean_norm", True)),
-    "fast_convolution": Applied(_fast_convolution, _verify_switch("fast_convolution", True)),
+    "lean_norm": Applied(_lean_norm, _verify_saved_bytes("lean_norm", keeps_more=False)),
+    "fast_convolution": Applied(_fast_convolution, _verify_fast_convolution),
     "reuse_memory": Applied(_reuse_memory, _verify_reuse_memory, _missing_reuse_memory),
     "cast_once": Applied(_cast_once, _verify_cast_once),
     "concurrent_micro_batches": Applied(_concurrent_micro_batches, _verify_concurrent_micro_batches),
-    "checkpointing": Applied(_checkpointing, _verify_switch("block_recompute", True)),
+    "checkpointing": Applied(_checkpointing, _verify_saved_bytes("block_recompute", keeps_more=False)),
 }
 """Every optimisation of ``optimisation_names.OPTIMISATIONS`` by its name."""
 

@@ -7,7 +7,8 @@ The mathematics is the same; only the order of rounding differs. The forms, chos
 - *minimal filtering* (``minimal``): two thirds or half of the multiplications.
 - *few* voxels, and *thin* results of very few channels (``matrix``): matrix products.
 
-All but *few* are for one sample, contiguous in float32 or channels-last in bfloat16.
+All but *few* are for one sample: *thin* in either memory format, the others contiguous in float32 or channels-last in
+bfloat16.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ def is_few(x: Tensor) -> bool:
 
 def is_thin(x: Tensor, channels_out: int) -> bool:
     """Tell whether ``x`` is convolved to so few channels that matrix products are faster."""
-    return channels_out <= THIN_CHANNELS and (_is_float32_sample(x) or _is_bfloat16_sample(x))
+    is_dense = x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last_3d)
+    return channels_out <= THIN_CHANNELS and _is_sample(x) and is_dense and x.dtype in (torch.float32, torch.bfloat16)
 
 
 def forward_form(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
