@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from gpustudy.medddpm import fastconv, matrix, minimal
-from gpustudy.medddpm.blocks import Convolution
+from gpustudy.medddpm.blocks import Convolution, NormConvolution
 from gpustudy.medddpm.fastconv import backward_form, forward_form, is_minimal, is_slow, plain_backward
+from gpustudy.medddpm.switches import set_switches
 
 
 def operators_of(function):
@@ -173,16 +174,21 @@ def test_gradients_take_tiles_of_four_planes_where_they_fit_and_bfloat16_results
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last_3d])
-def test_the_smallest_level_has_the_right_weight_gradient_in_bfloat16(layout):
-    """PyTorch 2.13 alone gives a wrong one for 2 x 2 x 2 voxels, from memory that it never wrote."""
+@pytest.mark.parametrize("volume", [(2, 2, 2), (2, 4, 4), (2, 6, 3), (2, 16, 16)])
+@pytest.mark.parametrize(("fast", "lean"), [(False, False), (True, False), (False, True), (True, True)])
+def test_two_planes_have_the_right_weight_gradient_in_bfloat16(layout, volume, fast, lean):
+    """PyTorch 2.13 alone gives a wrong one for two planes, from memory that it never wrote."""
     torch.manual_seed(7)
-    convolution = Convolution(64, 32)
-    x = torch.randn(1, 64, 2, 2, 2).bfloat16()
-    gradient = torch.randn(1, 32, 2, 2, 2).bfloat16()
-    expected = plain_backward(gradient.float(), x.float(), convolution.weight.detach().bfloat16().float())[1]
+    block = NormConvolution(64, 32)
+    set_switches(block, fast_convolution=fast, lean_norm=lean, norm_in_float32=False)
+    x = torch.randn(2, 64, *volume)
+    gradient = torch.randn(2, 32, *volume)
+    block(x).backward(gradient)
+    expected = block[-1].weight.grad.clone()
+    block.zero_grad()
     with torch.autocast("cpu", torch.bfloat16):
-        found = convolution(x.contiguous(memory_format=layout))
+        found = block(x.bfloat16().contiguous(memory_format=layout).requires_grad_())
     waste = [torch.full((size,), float("nan")) for size in (64, 2_048, 65_536, 1_000_000) for _ in range(8)]
     del waste  # freed memory that the kernel may be given
-    found.backward(gradient)
-    assert (convolution.weight.grad - expected).norm() < 0.005 * expected.norm()
+    found.backward(gradient.bfloat16())
+    assert (block[-1].weight.grad - expected).norm() < 0.01 * expected.norm()

@@ -1,7 +1,6 @@
 """A 3 x 3 x 3 convolution with padding 1 as matrix products, where PyTorch's CPU kernels do badly.
 
-*Few* voxels: the kernels bring a large weight into an order of their own, which takes longer than the products. And for
-2 x 2 x 2 voxels in bfloat16, PyTorch 2.13 gives a wrong weight gradient: it reads memory that was never written.
+*Few* voxels: the kernels bring a large weight into an order of their own, which takes longer than the products.
 *Thin* results: the kernels pad very few channels out to sixteen.
 
 V is the number of voxels of the whole batch, a tap one of the 27 places of a kernel.
