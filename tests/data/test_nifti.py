@@ -15,6 +15,8 @@ from gpustudy.data.volumes import to_nifti
 
 PIXDIM, DIM, DATATYPE, VOX_OFFSET, SFORM = 76, 40, 70, 108, 280
 """Byte offsets in a NIfTI-1 header (nifti1.h)."""
+DIM_2 = 16
+"""Byte offset of the sides in a NIfTI-2 header (nifti2.h)."""
 
 
 def ramp(shape=(4, 5, 6), dtype=np.int16):
@@ -64,6 +66,7 @@ def test_reads_scaled_integers_nifti2_and_a_trailing_axis_of_one(tmp_path):
         (DIM, [2, 4, 30], "<i2", None, "a 3D image is needed"),
         (DATATYPE, [9999], "<i2", None, "header that cannot be read"),
         (VOX_OFFSET, [1e9], "<f4", None, "does not fit its data"),
+        (VOX_OFFSET, [np.inf], "<f4", None, "header that cannot be read"),
         (0, [0], "<i4", None, "not a NIfTI file"),
         (0, [348], "<i4", 100, "not a NIfTI file"),
         (0, [348], "<i4", 400, "does not fit its data"),
@@ -72,6 +75,17 @@ def test_reads_scaled_integers_nifti2_and_a_trailing_axis_of_one(tmp_path):
 def test_refuses_a_header_that_lies(tmp_path, save, offset, values, dtype, size, message):
     path = patched(save, tmp_path / "bad.nii", offset, values, dtype, size)
     with pytest.raises(UserError, match=message) as caught:
+        read_volume(path)
+    assert str(path) in str(caught.value)
+
+
+def test_refuses_sides_whose_product_wraps_in_64_bits(tmp_path):
+    path = tmp_path / "bad.nii"
+    nibabel.save(nibabel.Nifti2Image(ramp((16, 16, 16)), np.eye(4)), path)
+    content = bytearray(path.read_bytes())
+    content[DIM_2 : DIM_2 + 32] = np.array([3, 16, 16, 0x7F00000000000010], "<i8").tobytes()
+    path.write_bytes(bytes(content))
+    with pytest.raises(UserError, match="does not fit its data") as caught:
         read_volume(path)
     assert str(path) in str(caught.value)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -109,6 +110,7 @@ def _open(path: Path) -> nibabel.Nifti1Image:
         nibabel.filebasedimages.ImageFileError,
         ValueError,
         KeyError,
+        OverflowError,
     ) as error:
         raise UserError(f"{path} has a header that cannot be read ({error}): write it anew.") from error
     affine = image.affine
@@ -135,7 +137,7 @@ def _check_header(path: Path, header: nibabel.Nifti1Header, found_bytes: int) ->
     sizes = [float(size) for size in header["pixdim"][1:4]]
     if not all(np.isfinite(size) and size > 0 for size in sizes):
         raise UserError(f"{path} says its voxels measure {_text(sizes)} mm: correct pixdim in its header.")
-    need = int(np.prod(shape, dtype=np.int64)) * header.get_data_dtype().itemsize
+    need = math.prod(map(int, shape)) * header.get_data_dtype().itemsize
     begin = max(header.get_data_offset(), header.sizeof_hdr)
     if not need <= found_bytes - begin < need + _BLOCK_BYTES:
         raise UserError(
