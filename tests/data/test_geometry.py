@@ -74,3 +74,12 @@ def test_published_scaling_works_slice_by_slice_and_the_sane_one_on_the_whole():
     whole = scale_volume(volume)
     assert whole[1].min() == 1
     assert whole[0].ravel() == pytest.approx(np.array([0, 1, 2, 4]) / 50 - 1)
+
+
+@pytest.mark.filterwarnings("error")
+def test_scaling_spans_more_than_float32_holds():
+    volume = np.array([[[-3e38, 0], [1.5e38, 3e38]]], np.float32)
+    whole = scale_volume(volume)
+    assert whole.dtype == np.float32
+    assert whole.ravel() == pytest.approx([-1, 0, 0.5, 1])
+    assert scale_slices_published(volume).ravel() == pytest.approx([0, 0.5, 0.75, 1])

@@ -86,6 +86,7 @@ def voxel_mm(affine: Affine) -> tuple[float, float, float]:
 
 def scale_volume(volume: Floats) -> Floats:
     """Scale a volume from its own least and greatest value to [-1, 1]; slices keep their relation."""
+    volume = _with_finite_span(volume)
     low, high = volume.min(), volume.max()
     return np.asarray(np.clip((volume - low) / (high - low) * 2 - 1, -1, 1), dtype=np.float32)
 
@@ -95,9 +96,19 @@ def scale_slices_published(volume: Floats) -> Floats:
 
     This is what the published loader does to whole-head images. It removes the intensity relation between slices.
     """
+    volume = _with_finite_span(volume)
     low = volume.min(axis=(1, 2), keepdims=True)
     span = volume.max(axis=(1, 2), keepdims=True) - low
     return np.asarray((volume - low) / np.where(span == 0, 1, span), dtype=np.float32)
+
+
+def _with_finite_span(volume: Floats) -> NDArray[np.floating]:
+    """Return ``volume``, in float64 where its greatest less its least value is beyond float32.
+
+    All others stay in float32, so that the bits of what was prepared from them stay too.
+    """
+    span = float(volume.max()) - float(volume.min())
+    return volume.astype(np.float64) if span > float(np.finfo(np.float32).max) else volume
 
 
 def one_hot(labels: Labels, values: Sequence[int]) -> Floats:
