@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 
 import numpy as np
 import pytest
 
+from gpustudy.base.digests import file_sha256
 from gpustudy.base.errors import UserError
 from gpustudy.data.check import check_folder
 from gpustudy.data.lock import data_key, make_lock
@@ -74,6 +76,21 @@ def test_check_finds_a_changed_array_and_a_folder_that_is_none(build, tmp_path):
         check_prepared(out)
     with pytest.raises(UserError, match="is not a prepared data set"):
         check_prepared(tmp_path)
+
+
+def test_check_refuses_files_that_are_no_arrays_though_the_manifest_has_their_sums(build, tmp_path):
+    out = build(TINY, tmp_path / "a", tmp_path)
+    manifest = json.loads((out / "manifest.json").read_text())
+    negative = io.BytesIO()
+    np.lib.format.write_array_header_1_0(negative, {"descr": "<f4", "fortran_order": False, "shape": (8, 1, -4, 4, 4)})
+    archive = io.BytesIO()
+    np.savez(archive, images=np.zeros(8))
+    for content in (b"", negative.getvalue(), archive.getvalue(), archive.getvalue()[:50]):
+        (out / "images.npy").write_bytes(content)
+        manifest["files"]["images.npy"]["sha256"] = file_sha256(out / "images.npy")
+        (out / "manifest.json").write_text(json.dumps(manifest))
+        with pytest.raises(UserError, match="is not a prepared data set"):
+            check_prepared(out)
 
 
 def test_check_folder_reports_every_fault(head, save, tmp_path):

@@ -127,6 +127,42 @@ def test_data_that_do_not_fit_are_refused(tmp_path, prepared):
         PreparedVolumes(folder)
 
 
+def empty(path):
+    path.write_bytes(b"")
+
+
+def archive(path):
+    with path.open("wb") as stream:
+        np.savez(stream, images=np.zeros((2, 1, 4, 4, 4), np.float32))
+
+
+def cut_archive(path):
+    archive(path)
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def header(*shape):
+    def damage(path):
+        with path.open("wb") as stream:
+            np.lib.format.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": shape})
+            stream.write(bytes(4096))
+
+    return damage
+
+
+SHAPES = ((2, 1, -4, 4, 4), (-2, 1, -4, 4, 4), (2, 1, 2**64, 4, 4), (2, 1, 2**20, 2**18, 16))
+"""Of no array, or of one that no memory holds."""
+
+
+@pytest.mark.parametrize("damage", [empty, archive, cut_archive, *(header(*shape) for shape in SHAPES)])
+@pytest.mark.parametrize("name", ["images.npy", "masks.npy"])
+def test_a_file_that_is_no_array_is_named(prepared, damage, name):
+    damage(prepared / name)
+    with pytest.raises(UserError, match=rf"{name} .*: prepare the data again\.$") as caught:
+        PreparedVolumes(prepared)
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "damage", [lambda path: path.unlink(), lambda path: path.write_bytes(path.read_bytes()[:-1] + b"!")]
 )

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,7 +99,7 @@ def check_prepared(directory: Path) -> dict[str, Any]:
             found = np.load(directory / file, mmap_mode="r").shape[0]
             if found != count:
                 raise UserError(f"{directory / file} holds {found} cases, its manifest says {count}: prepare again.")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, OverflowError, BadZipFile) as error:
         raise UserError(f"{directory} is not a prepared data set ({error}): prepare it again.") from error
     assert isinstance(manifest, dict)
     return manifest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ MANIFEST_FILE = "manifest.json"
 MANIFEST_SCHEMA = 1
 _VOLUME_AXES = 5
 """Axes of an array of volumes: case, channel, D, H, W."""
+_DAMAGED = (ValueError, EOFError, OverflowError, MemoryError, zipfile.BadZipFile)
+"""What numpy raises on a file that is no whole array: empty or cut, or with an impossible shape in its header."""
 
 
 class PreparedVolumes:
@@ -111,11 +114,13 @@ def _read_manifest(directory: Path) -> dict[str, Any]:
 def _open_array(path: Path) -> npt.NDArray[np.float32]:
     """Map an array of volumes; one without elements (no mask channels) cannot be mapped and is read."""
     try:
-        array: npt.NDArray[np.float32] = np.load(path, mmap_mode="r")
+        array = np.load(path, mmap_mode="r")
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error}): prepare the data again.") from error
-    except ValueError:
+    except _DAMAGED:
         array = _read_empty(path)
+    if not isinstance(array, np.ndarray):  # np.load opens an archive of arrays whatever its name
+        raise UserError(f"{path} is an archive, not a single array: prepare the data again.")
     if array.ndim != _VOLUME_AXES or array.dtype != np.float32:
         raise UserError(
             f"{path} has dtype {array.dtype} and shape {array.shape}; float32 (cases, channels, D, H, W) is needed: "
@@ -127,6 +132,6 @@ def _open_array(path: Path) -> npt.NDArray[np.float32]:
 def _read_empty(path: Path) -> npt.NDArray[np.float32]:
     try:
         array: npt.NDArray[np.float32] = np.load(path)
-    except ValueError as error:
+    except _DAMAGED as error:
         raise UserError(f"{path} is not a whole array file ({error}): prepare the data again.") from error
     return array
