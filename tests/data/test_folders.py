@@ -114,7 +114,23 @@ def test_images_with_other_axes_are_refused(build, head, save, tmp_path):
     for folder in ("image", "mask"):
         path = tmp_path / folder / "sample_1.nii.gz"
         save(path, nibabel.load(path).get_fdata(), np.diag([-2, 2, 2, 1]))
-    refused(build, head, tmp_path, "sample_1.nii.gz has axes LAS, the first case has RAS")
+    sentence = "sample_1.nii.gz has axes LAS, the first case has RAS"
+    refused(build, head, tmp_path, sentence)
+    lines, problems = check_folder(tmp_path)
+    assert len(lines) == len(problems) == 1
+    assert sentence in problems[0]
+
+
+def test_label_maps_with_background_only_are_refused(build, head, save, tmp_path):
+    own = {"kind": "nifti", "images": "image", "labels": "mask", "volume": [16, 16, 16]}
+    save(tmp_path / "mask/sample_0.nii.gz", np.zeros((16, 16, 16), np.uint8))
+    assert check_folder(tmp_path)[1] == []  # the other one has labels
+    save(tmp_path / "mask/sample_1.nii.gz", np.zeros((16, 16, 16), np.uint8))
+    sentence = "mask/sample_0.nii.gz hold background only: give at least one label"
+    refused(build, own, tmp_path, sentence)
+    _, problems = check_folder(tmp_path)
+    assert len(problems) == 1
+    assert sentence in problems[0]
 
 
 MIRRORED, MOVED = np.diag([-2.0, 2, 2, 1]), np.diag([2.0, 2, 2, 1])

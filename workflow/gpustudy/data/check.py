@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import nibabel
 import numpy as np
 
 from gpustudy.base.errors import UserError
-from gpustudy.data.nifti import Volume, check_one_place, read_labels, read_volume
+from gpustudy.data.folders import require_labels
+from gpustudy.data.nifti import Volume, axes_of, check_axes, check_one_place, read_labels, read_volume
 from gpustudy.data.prepare import MANIFEST_FILE, check_prepared
 from gpustudy.data.sources import SourceCase, find_brats_cases, find_paired_cases, nifti_files
 from gpustudy.data.volumes import Affine, voxel_mm
 
 _IMAGE_FOLDERS = ("images", "image")
 _LABEL_FOLDERS = ("labels", "label", "masks", "mask")
+
+
+@dataclass
+class _Report:
+    """What is told, and what later cases are compared with.
+
+    Attributes:
+        lines: about what is good.
+        problems: sentences about what is wrong.
+        axes: where the axes of the first case point.
+        labels: what each label map holds that could be read.
+    """
+
+    lines: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    axes: str | None = None
+    labels: list[set[int]] = field(default_factory=list)
 
 
 def check_folder(folder: Path) -> tuple[list[str], list[str]]:
@@ -32,12 +50,13 @@ def check_folder(folder: Path) -> tuple[list[str], list[str]]:
         files = [] if cases or problems else list(nifti_files(folder, deep=True).values())
     except UserError as error:
         return [], [str(error)]
-    lines: list[str] = []
+    report = _Report(problems=problems)
     for case in cases:
-        _look(lines, problems, case.case_id, case.images, case)
+        _look(report, case.case_id, case.images, case)
     for path in files:
-        _look(lines, problems, path.name, [path], None)
-    return lines, problems
+        _look(report, path.name, [path], None)
+    _look_at_labels(report, cases)
+    return report.lines, report.problems
 
 
 def _cases(folder: Path) -> tuple[tuple[SourceCase, ...], list[str]]:
@@ -51,8 +70,22 @@ def _cases(folder: Path) -> tuple[tuple[SourceCase, ...], list[str]]:
     return (), []
 
 
-def _look(lines: list[str], problems: list[str], title: str, images: Sequence[Path], case: SourceCase | None) -> None:
+def _look_at_labels(report: _Report, cases: Sequence[SourceCase]) -> None:
+    """Append a sentence where all label maps beside single images were read and hold background only.
+
+    Those of BraTS2021 may: its brain comes from the image.
+    """
+    if not cases or len(cases[0].images) > 1 or len(report.labels) < len(cases):
+        return
+    try:
+        require_labels(set().union(*report.labels), cases[0])
+    except UserError as error:
+        report.problems.append(str(error))
+
+
+def _look(report: _Report, title: str, images: Sequence[Path], case: SourceCase | None) -> None:
     """Read the files of one case and append a line, or a sentence per fault."""
+    problems = report.problems
     shapes: dict[Path, tuple[int, ...]] = {}
     affines: dict[Path, Affine] = {}
     first: Volume | None = None
@@ -68,13 +101,14 @@ def _look(lines: list[str], problems: list[str], title: str, images: Sequence[Pa
         words = [
             "x".join(map(str, shapes[path])),
             "x".join(f"{size:.3g}" for size in reversed(voxel_mm(volume.affine))) + " mm",
-            "".join(nibabel.aff2axcodes(volume.affine)),
+            axes_of(volume.affine),
         ]
     if case is not None:
         try:
             labels, affines[case.labels] = read_labels(case.labels)
             shapes[case.labels] = labels.shape[::-1]
-            words.append("labels " + " ".join(map(str, np.unique(labels))))
+            report.labels.append({int(label) for label in np.unique(labels)})
+            words.append("labels " + " ".join(map(str, sorted(report.labels[-1]))))
         except UserError as error:
             problems.append(str(error))
     if len(set(shapes.values())) > 1:
@@ -87,7 +121,10 @@ def _look(lines: list[str], problems: list[str], title: str, images: Sequence[Pa
         try:
             for path, affine in affines.items():
                 check_one_place(first, path, affine)
+            if case is not None:
+                report.axes = report.axes or axes_of(first.affine)
+                check_axes(first.path, first.affine, report.axes)
         except UserError as error:
             problems.append(str(error))
             return
-        lines.append(f"{title}: {', '.join(words)}")
+        report.lines.append(f"{title}: {', '.join(words)}")

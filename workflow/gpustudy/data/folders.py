@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-import nibabel
 import numpy as np
 
 from gpustudy.base.errors import UserError
 from gpustudy.base.progress import Progress
 from gpustudy.data import geometry
 from gpustudy.data.definitions import DATA_KINDS
-from gpustudy.data.nifti import Volume, check_one_place, read_labels, read_volume
+from gpustudy.data.nifti import Volume, axes_of, check_axes, check_one_place, read_labels, read_volume
 from gpustudy.data.sources import SourceCase, find_cases
 from gpustudy.data.volumes import (
     MASK_RANGE,
@@ -101,12 +100,8 @@ def _cases(
     directions = None
     for source in sources:
         case = make_case(source, resolved, mask_labels, mask_range)
-        found = "".join(nibabel.aff2axcodes(case.affine))
-        directions = directions or found
-        if found != directions:
-            raise UserError(
-                f"{source.images[0]} has axes {found}, the first case has {directions}: reorient all images alike."
-            )
+        directions = directions or axes_of(case.affine)
+        check_axes(source.images[0], case.affine, directions)
         yield case
 
 
@@ -118,9 +113,18 @@ def _label_names(resolved: Mapping[str, Any], sources: Sequence[SourceCase]) -> 
     if resolved["classes"] is not None:
         return {0: "background"} | {int(label): title for label, title in resolved["classes"].items()}
     found = {int(label) for source in sources for label in np.unique(read_labels(source.labels)[0])} - {0}
-    if not found:
-        raise UserError(f"the label maps beside {sources[0].labels} hold background only: give at least one label.")
+    require_labels(found, sources[0])
     return {0: "background"} | {label: f"label_{label}" for label in sorted(found)}
+
+
+def require_labels(found: Set[int], first: SourceCase) -> None:
+    """Refuse label maps, of which ``first`` has one, that together hold no label but the background.
+
+    Raises:
+        UserError: nothing but 0 was ``found``.
+    """
+    if not found - {0}:
+        raise UserError(f"the label maps beside {first.labels} hold background only: give at least one label.")
 
 
 def _check_label_maps(

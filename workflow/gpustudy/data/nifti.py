@@ -94,6 +94,22 @@ def check_one_place(first: Volume, path: Path, affine: Affine) -> None:
         )
 
 
+def axes_of(affine: Affine) -> str:
+    """Return where the axes of the (X, Y, Z) array point, such as ``RAS``."""
+    return "".join(nibabel.aff2axcodes(affine))
+
+
+def check_axes(path: Path, affine: Affine, first: str) -> None:
+    """Compare where the axes of a case point with the first case's.
+
+    Raises:
+        UserError: they point elsewhere.
+    """
+    axes = axes_of(affine)
+    if axes != first:
+        raise UserError(f"{path} has axes {axes}, the first case has {first}: reorient all images alike.")
+
+
 def _open(path: Path) -> nibabel.Nifti1Image:
     """Return the image with its header checked against the bytes of the file."""
     content = _content(path)
