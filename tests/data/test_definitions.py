@@ -70,6 +70,8 @@ def test_paths_are_no_part_of_what_a_data_set_is():
         (OWN | {"classes": {0: "a"}}, "give each label from 1 to 255 a name of its own"),
         (OWN | {"classes": {1: "a", 2: "a"}}, "a name of its own"),
         (OWN | {"classes": {}}, "a name of its own"),
+        (OWN | {"classes": {"1": "a", "01": "b"}}, "a name of its own"),
+        (OWN | {"classes": {1: "a", 2: " "}}, "a name of its own"),
     ],
 )
 def test_each_mistake_is_named(definition, message):

@@ -48,5 +48,12 @@ def test_own_folder_without_any_config(head, monkeypatch, capsys, tmp_path):
     assert main([*words, "--classes", "1=brain", "2=lesion", "--out", "mine"]) == 0
     assert np.load("mine/images.npy").shape == (2, 1, 16, 16, 16)
     assert json.loads((tmp_path / "mine/manifest.json").read_text())["mask_channels"] == ["brain", "lesion"]
-    assert main([*words, "--classes", "brain", "--out", "other"]) == 2
-    assert "write it like 1=brain 2=lesion" in capsys.readouterr().err
+    for classes, message in (
+        (["brain"], "write it like 1=brain 2=lesion"),
+        (["1=brain", "2="], "--classes '2=' is not LABEL=NAME: write it like 1=brain 2=lesion"),
+        (["1=brain", "1=skull", "2=lesion"], "--classes names the label 1 twice (brain, skull): name it once"),
+        (["1=brain", "01=skull", "2=lesion"], "give each label from 1 to 255 a name of its own"),
+    ):
+        assert main([*words, "--classes", *classes, "--out", "other"]) == 2
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()

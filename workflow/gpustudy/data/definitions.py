@@ -207,7 +207,8 @@ def _checked_classes(place: str, value: Any) -> dict[str, str]:
         classes = {int(label): str(title) for label, title in value.items()}
     except (AttributeError, TypeError, ValueError):
         raise UserError(f"{place} is {value!r}: give a mapping such as {{1: brain, 2: lesion}}.") from None
-    if not classes or len(set(classes.values())) < len(classes) or not all(0 < k <= LARGEST_LABEL for k in classes):
+    titles = {title for title in classes.values() if title.strip()}
+    if not classes or len(titles) < len(value) or not all(0 < k <= LARGEST_LABEL for k in classes):
         raise UserError(f"{place} is {value!r}: give each label from 1 to {LARGEST_LABEL} a name of its own.")
     return {str(label): classes[label] for label in sorted(classes)}
 

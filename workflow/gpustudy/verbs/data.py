@@ -166,10 +166,15 @@ def _classes(words: list[str] | None) -> Mapping[str, str] | None:
     """Read ``1=brain 2=lesion``."""
     if words is None:
         return None
+    classes: dict[str, str] = {}
     for word in words:
-        if "=" not in word:
+        label, _, title = word.partition("=")
+        if not title.strip():
             raise UserError(f"--classes {word!r} is not LABEL=NAME: write it like 1=brain 2=lesion.")
-    return dict(word.split("=", 1) for word in words)
+        if label in classes:
+            raise UserError(f"--classes names the label {label} twice ({classes[label]}, {title}): name it once.")
+        classes[label] = title
+    return classes
 
 
 def _check(arguments: argparse.Namespace) -> int:
