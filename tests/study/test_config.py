@@ -123,7 +123,23 @@ def overlay(folder, text):
         ),
         ("gpus: {a100: {memory_gib: 1e+308}}", "'gpus.a100.memory_gib' is "),
         ("repeats: " + "[" * 5000, "mine.yaml is no readable YAML"),
-        ("seed: .nan", "mine.yaml: nan is not a finite number"),
+        ("seed: .nan", "mine.yaml: 'seed': nan is not a finite number"),
+        (
+            "workloads: {demo: {train: {learning_rate: .inf}}}",
+            "mine.yaml: 'workloads.demo.train.learning_rate': inf is not a finite number",
+        ),
+        (
+            "workloads: {demo: {train: {learning_rate: 1e999}}}",
+            "mine.yaml: 'workloads.demo.train.learning_rate' is inf, but input should be a finite number",
+        ),
+        (
+            "workloads: {demo: {model: {volume: [32, .nan, 32]}}}",
+            "mine.yaml: 'workloads.demo.model.volume[1]': nan is not a finite number",
+        ),
+        (
+            "gpus: {cpu: {true: 1, threads: .nan}}",
+            "mine.yaml: 'gpus.cpu': mapping key True is not a string",
+        ),
         ("repeats: 1\nrepeats: 2", "mine.yaml is no readable YAML .*key 'repeats' stands twice"),
         ("repeats: [", "mine.yaml is no readable YAML"),
         ("- 1", "mine.yaml holds a list, not a mapping"),

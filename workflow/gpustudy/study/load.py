@@ -17,7 +17,7 @@ from gpustudy.base.canonical import normalise
 from gpustudy.base.errors import UserError
 from gpustudy.base.reading import read_text
 from gpustudy.base.words import nearest
-from gpustudy.study.mistakes import Layer, file_of, user_error
+from gpustudy.study.mistakes import Layer, Location, dotted, file_of, user_error
 from gpustudy.study.models import Study
 from gpustudy.study.relations import RelationError, check, sentence
 
@@ -192,10 +192,31 @@ def _without_site(layers: Sequence[Layer]) -> list[Layer]:
 
 def _numbers_normalised(merged: dict[str, Any], layers: Sequence[Layer]) -> Any:
     """Make ``1.0`` and ``1`` the same value, so that neither the check nor a key tells them apart."""
+    config = _with_text_keys(merged)
     try:
-        return normalise(_with_text_keys(merged))
+        return normalise(config)
     except (TypeError, ValueError) as error:
-        raise UserError(f"{layers[-1][0]}: {error}: correct the value.") from error
+        location = _place_without_form(config)
+        where = f"{file_of(location, layers)}: '{dotted(location)}'" if location else str(layers[-1][0])
+        raise UserError(f"{where}: {error}: correct the value.") from error
+
+
+def _place_without_form(value: Any) -> Location:
+    """Return the path of what ``normalise`` refuses first in ``value``, which is itself without a path."""
+    if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
+        return ()
+    for part, item in value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ()):
+        if not _has_form(item):
+            return (part, *_place_without_form(item))
+    return ()
+
+
+def _has_form(value: Any) -> bool:
+    try:
+        normalise(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _with_text_keys(value: Any) -> Any:

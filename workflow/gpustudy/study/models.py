@@ -38,7 +38,7 @@ Number = Annotated[float, BeforeValidator(_number)]
 class Section(BaseModel):
     """A section of the config: unknown keys and wrong types are refused, values are fixed once read."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class Gpu(Section):
