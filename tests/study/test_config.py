@@ -109,6 +109,14 @@ def overlay(folder, text):
             "configs: {half: {optimisations: [bf16, fp16]}}",
             "mine.yaml: 'configs.half.optimisations': 'bf16' and 'fp16' exclude each other",
         ),
+        (
+            "configs: {half: {optimisations: [sdpa, cast_once]}}",
+            "mine.yaml: 'configs.half.optimisations': 'cast_once' has no lower precision to cast to",
+        ),
+        (
+            "workloads: {demo: {quality: {ddim_steps: 300}}}",
+            "mine.yaml: 'workloads.demo.quality.ddim_steps': ddim_steps is 300, but train.timesteps is 250",
+        ),
         ("gpus: {cpu: {architecture: sm_80}}", "mine.yaml: 'gpus.cpu.architecture'"),
         ("site: expanze", "unknown site 'expanze': did you mean 'expanse'?"),
         ("site: [local]", "unknown site '['local']': did you mean 'local'?"),
@@ -179,6 +187,11 @@ def test_an_anchored_mapping_may_be_merged_into_another(in_checkout):
     text = "gpus:\n  a100: &memory {memory_gib: 80}\n  h100: {<<: *memory, stack: current}\n"
     gpus = load_study([overlay(in_checkout, text)]).gpus
     assert (gpus["h100"].memory_gib, gpus["h100"].stack) == (80, "current")
+
+
+def test_all_timesteps_may_be_sampled_and_either_lower_precision_be_cast_to(in_checkout):
+    text = "workloads: {demo: {quality: {ddim_steps: 250}}}\nconfigs: {half: {optimisations: [fp16, cast_once]}}"
+    assert load_study([overlay(in_checkout, text)]).workloads["demo"].quality.ddim_steps == 250
 
 
 def test_a_number_without_a_dot_before_its_exponent_is_a_number(in_checkout):

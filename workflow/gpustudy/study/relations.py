@@ -106,11 +106,22 @@ def _impossible_configs(study: Study) -> Iterator[tuple[Location, str]]:
             yield ("configs", name, "optimisations"), f"an optimisation is named twice in {names}: name it once."
         if (why := incompatible_pair(names)) is not None:
             yield ("configs", name, "optimisations"), f"{why}: keep one."
+        if "cast_once" in names and not {"bf16", "fp16"} & set(names):
+            yield (
+                ("configs", name, "optimisations"),
+                "'cast_once' has no lower precision to cast to: add 'bf16' or 'fp16', or take it out.",
+            )
 
 
 def _impossible_workloads(study: Study) -> Iterator[tuple[Location, str]]:
     for name, workload in study.workloads.items():
         yield from _impossible_volume(study, name, workload)
+        if workload.quality.ddim_steps > workload.train.timesteps:
+            yield (
+                ("workloads", name, "quality", "ddim_steps"),
+                f"ddim_steps is {workload.quality.ddim_steps}, but train.timesteps is {workload.train.timesteps}: "
+                "sample in at most as many steps.",
+            )
         levels = len(workload.model.channel_mult)
         factors = [2**level for level in range(levels)]
         for index, factor in enumerate(workload.model.attention_downsamples):
