@@ -25,6 +25,7 @@ def test_prepare_of_the_demo_set(repository, monkeypatch, capsys, tmp_path):
     assert manifest["key"] in out
     assert "data mni152-demo: case 8/8" in err
     assert main(["data", "check", str(tmp_path / "demo")]) == 0
+    assert capsys.readouterr().out.endswith("\n1 set good (8 cases), 0 wrong\n")
 
 
 @pytest.mark.parametrize(
@@ -57,3 +58,11 @@ def test_own_folder_without_any_config(head, monkeypatch, capsys, tmp_path):
         assert main([*words, "--classes", *classes, "--out", "other"]) == 2
         assert message in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
+
+
+def test_check_counts_the_cases_of_folders(head, save, capsys, tmp_path):
+    assert main(["data", "check", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.endswith("\n2 good, 0 wrong\n")
+    save(tmp_path / "mask/sample_1.nii.gz", np.full((16, 16, 16), 0.5, np.float32))
+    assert main(["data", "check", str(tmp_path)]) == 2
+    assert capsys.readouterr().out.endswith("\n1 good, 1 wrong\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,6 +60,14 @@ def check_folder(folder: Path) -> tuple[list[str], list[str]]:
     return report.lines, report.problems
 
 
+def counted(folder: Path, lines: Sequence[str]) -> str:
+    """Return how many ``lines`` about what is good ``check_folder`` had, and for a prepared data set how many cases."""
+    if not lines or not (folder / MANIFEST_FILE).is_file():
+        return f"{len(lines)} good"
+    cases = json.loads((folder / MANIFEST_FILE).read_text())["count"]
+    return f"{len(lines)} set good ({cases} {'case' if cases == 1 else 'cases'})"
+
+
 def _cases(folder: Path) -> tuple[tuple[SourceCase, ...], list[str]]:
     """Return the whole cases of a known layout, and a sentence per file that another one lacks; or none of either."""
     images = next((folder / name for name in _IMAGE_FOLDERS if (folder / name).is_dir()), None)
@@ -85,7 +94,7 @@ def _look_at_labels(report: _Report, cases: Sequence[SourceCase]) -> None:
 
 def _look(report: _Report, title: str, images: Sequence[Path], case: SourceCase | None) -> None:
     """Read the files of one case and append a line, or a sentence per fault."""
-    problems = report.problems
+    problems, before = report.problems, len(report.problems)
     shapes: dict[Path, tuple[int, ...]] = {}
     affines: dict[Path, Affine] = {}
     first: Volume | None = None
@@ -126,5 +135,5 @@ def _look(report: _Report, title: str, images: Sequence[Path], case: SourceCase 
                 check_axes(first.path, first.affine, report.axes)
         except UserError as error:
             problems.append(str(error))
-            return
+    if len(problems) == before:
         report.lines.append(f"{title}: {', '.join(words)}")

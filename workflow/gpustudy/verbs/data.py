@@ -178,12 +178,12 @@ def _classes(words: list[str] | None) -> Mapping[str, str] | None:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from gpustudy.data.check import check_folder
+    from gpustudy.data.check import check_folder, counted
 
     lines, problems = check_folder(arguments.folder)
     for line in lines:
         print(line)
     for problem in problems:
         print(f"wrong: {problem}")
-    print(f"{len(lines)} good, {len(problems)} wrong")
+    print(f"{counted(arguments.folder, lines)}, {len(problems)} wrong")
     return EXIT_USER_ERROR if problems else 0
