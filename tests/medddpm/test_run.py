@@ -26,12 +26,12 @@ NETWORK = ["--base-channels", "32", "--channel-mult", "1,2", "--attention-downsa
 TRAINING = ["--iterations", str(ITERATIONS), "--learning-rate", "1e-3", "--device", "cpu", "--save-every", "1"]
 
 
-def settings_of(iterations=3, **more):
+def settings_of(iterations=3, timesteps=20, **more):
     return RunSettings(
         base_channels=32,
         channel_mult=(1, 2),
         attention_downsamples=(2,),
-        train=TrainSettings(iterations=iterations, learning_rate=1e-3, timesteps=20),
+        train=TrainSettings(iterations=iterations, learning_rate=1e-3, timesteps=timesteps),
         **more,
     )
 
@@ -134,6 +134,18 @@ def test_a_run_is_not_started_over_another_nor_resumed_as_another(prepared, tmp_
         train_run(prepared, out, other, resume=True)
     train_run(prepared, out, settings_of(iterations=5), resume=True)
     assert final_state(out)["iteration"] == 5
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [({"timesteps": 250}, "has timesteps 20, this run 250"), ({"seed": 9}, "has seed 0, this run 9")],
+)
+def test_a_refused_resume_leaves_the_run_as_it_was(more, sentence, prepared, tmp_path):
+    train_run(prepared, tmp_path / "run", settings_of())
+    before = (tmp_path / "run" / "run.json").read_bytes()
+    with pytest.raises(UserError, match=sentence):
+        train_run(prepared, tmp_path / "run", settings_of(**more), resume=True)
+    assert (tmp_path / "run" / "run.json").read_bytes() == before
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(prepared, tmp_path):

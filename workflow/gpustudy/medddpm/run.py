@@ -22,7 +22,7 @@ from gpustudy.medddpm.diffusion import Diffusion
 from gpustudy.medddpm.interrupt import stop_requests
 from gpustudy.medddpm.memory import available_bytes, check_memory, estimate_training
 from gpustudy.medddpm.published import load_published, to_published
-from gpustudy.medddpm.rundir import MODEL_FILE, STEPS_FILE, claimed, forget_steps_after, read_run
+from gpustudy.medddpm.rundir import MODEL_FILE, STEPS_FILE, claimed, forget_steps_after, read_run, write_run
 from gpustudy.medddpm.switches import set_switches
 from gpustudy.medddpm.trainer import Trainer, TrainOptions, TrainSettings
 from gpustudy.medddpm.unet import UNet3D
@@ -137,6 +137,7 @@ def train_run(
     with claimed(out, record, resume), Trainer(model, settings.train, volumes, settings.seed, options) as trainer:
         if resume:
             _restore(trainer, out)
+        write_run(out, record)
         _train(trainer, out, settings)
         content = to_published(
             model.state_dict(), trainer.ema.state_dict(), Diffusion(settings.train.timesteps), trainer.iteration

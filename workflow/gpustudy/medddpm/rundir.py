@@ -23,13 +23,12 @@ RUN_SCHEMA = 1
 
 @contextmanager
 def claimed(out: Path, record: Mapping[str, Any], resume: bool) -> Iterator[None]:
-    """Hold the folder of a run for this process and write what the run is.
+    """Hold the folder of a run for this process; ``write_run`` is for when nothing about it is refused any more.
 
     Raises:
         UserError: the folder holds a run and ``resume`` is false, or holds none or another one and it is true,
             or another process trains in it.
     """
-    record = {"schema": RUN_SCHEMA, **record}
     if resume:
         _check_resumable(out, record)
     elif out.exists() and any(out.iterdir()):
@@ -41,8 +40,12 @@ def claimed(out: Path, record: Mapping[str, Any], resume: bool) -> Iterator[None
         except OSError as error:
             raise UserError(f"another process trains in {out}: wait for it, or give another folder.") from error
         remove_parts(out)
-        write_json(out / RUN_FILE, record)
         yield
+
+
+def write_run(out: Path, record: Mapping[str, Any]) -> None:
+    """Write what the run in ``out`` is, in place of what was written before."""
+    write_json(out / RUN_FILE, {"schema": RUN_SCHEMA, **record})
 
 
 def read_run(out: Path) -> dict[str, Any]:
