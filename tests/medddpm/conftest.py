@@ -16,6 +16,8 @@ from torch import nn
 from gpustudy.medddpm.unet import UNet3D
 
 SIDE = 8
+GARBAGE = (b"", b"hello\n", b".", b"G12", b"(", b"\x80", b"\x80\x02X\xff\xff\xff\x7f", b"PK\x03\x04")
+"""Bytes that stop an unpickler in as many ways: KeyError, IndexError, struct.error, EOFError, ..."""
 SMALL_MODEL = {
     "image_channels": 1,
     "mask_channels": 2,

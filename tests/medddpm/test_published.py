@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import torch
 from gpustudy.base.errors import UserError
 from gpustudy.medddpm import Diffusion, UNet3D, load_published
 from gpustudy.medddpm.published import NETWORK_PREFIX, infer_architecture, to_published
-from tests.medddpm.conftest import SMALL_MODEL, fill_by_name
+from tests.medddpm.conftest import GARBAGE, SMALL_MODEL, fill_by_name
 
 
 def checkpoint_of(model, step=3):
@@ -110,9 +111,26 @@ def test_nothing_in_a_checkpoint_is_run(tmp_path, small_model):
     torch.save(checkpoint_of(small_model) | {"extra": Payload(mark)}, path)
     torch.load(path, weights_only=False)
     mark.unlink()  # the payload works
-    with pytest.raises(UserError, match=r"hostile\.pt cannot be read as a checkpoint of tensors"):
-        load_published(path)
+    assert_named_as_no_tensors(path)
+    path.write_bytes(pickle.dumps({"ema": Payload(mark)}, protocol=4))
+    assert_named_as_no_tensors(path)
     assert not mark.exists()
+
+
+def assert_named_as_no_tensors(path):
+    with warnings.catch_warnings(), pytest.raises(UserError) as refused:
+        warnings.simplefilter("error")
+        load_published(path)
+    said = f"{path} holds something other than tensors and is not loaded: check its path, or fetch it again."
+    assert str(refused.value) == said
+
+
+@pytest.mark.parametrize("content", GARBAGE)
+def test_bytes_that_are_no_checkpoint_are_refused(content, tmp_path):
+    path = tmp_path / "garbage.pt"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"garbage\.pt .*: check its path, or fetch it again\.$"):
+        load_published(path)
 
 
 def test_files_that_are_no_checkpoint_are_refused(tmp_path, small_model):

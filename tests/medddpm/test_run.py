@@ -20,6 +20,7 @@ from gpustudy.medddpm import load_published
 from gpustudy.medddpm.checkpoint import checkpoints
 from gpustudy.medddpm.run import RunSettings, sample_run, train_run
 from gpustudy.medddpm.settings import TrainSettings
+from tests.medddpm.conftest import GARBAGE
 
 ITERATIONS = 12
 NETWORK = ["--base-channels", "32", "--channel-mult", "1,2", "--attention-downsamples", "2", "--timesteps", "20"]
@@ -162,6 +163,10 @@ def test_a_damaged_checkpoint_is_named(prepared, tmp_path):
     last.write_bytes(last.read_bytes()[:1000])
     with pytest.raises(UserError, match=f"{last.name} is not a readable checkpoint"):
         train_run(prepared, tmp_path / "run", settings_of(), resume=True)
+    for content in GARBAGE:
+        last.write_bytes(content)
+        with pytest.raises(UserError, match=f"{last.name} .*: remove it to resume from the one before"):
+            train_run(prepared, tmp_path / "run", settings_of(), resume=True)
 
 
 def test_training_starts_from_published_weights(prepared, tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
-import zipfile
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,13 +40,26 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     Raises:
         UserError: a file that is damaged or is no checkpoint.
     """
-    try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
-        raise UserError(
-            f"{path} is not a readable checkpoint ({type(error).__name__}): remove it to resume from the one before."
-        ) from error
+    state: dict[str, Any] = read_tensors(path, "remove it to resume from the one before")
     return state
+
+
+def read_tensors(path: Path, remedy: str) -> Any:
+    """Read a file of ``torch.save`` onto the CPU: tensors and plain values, never an object that is brought to life.
+
+    Raises:
+        UserError: a file that cannot be read or holds anything else; the sentence ends with ``remedy``.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a pickle's protocol: the sentence below says what matters
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror or type(error).__name__}): {remedy}.") from error
+    except pickle.UnpicklingError as error:
+        raise UserError(f"{path} holds something other than tensors and is not loaded: {remedy}.") from error
+    except Exception as error:  # bytes that are no checkpoint fail wherever the unpickler happens to stand
+        raise UserError(f"{path} is not a readable checkpoint ({type(error).__name__}): {remedy}.") from error
 
 
 def remove_parts(folder: Path) -> None:

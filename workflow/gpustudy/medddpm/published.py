@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
 import re
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import torch
 from torch import Tensor
 
 from gpustudy.base.errors import UserError
+from gpustudy.medddpm.checkpoint import read_tensors
 from gpustudy.medddpm.diffusion import Diffusion
 from gpustudy.medddpm.unet import Architecture, UNet3D
 
@@ -113,13 +112,7 @@ def infer_architecture(state: Mapping[str, Tensor]) -> Architecture:
 
 def _read(source: Path | str) -> Mapping[str, Any]:
     path = Path(source)
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UserError(
-            f"{path} cannot be read as a checkpoint of tensors ({reason}): check its path, or fetch it again."
-        ) from error
+    content = read_tensors(path, "check its path, or fetch it again")
     if not isinstance(content, Mapping):
         raise UserError(f"{path} holds a {type(content).__name__}, not a dictionary: give a Med-DDPM checkpoint.")
     return content
