@@ -169,6 +169,30 @@ def test_a_damaged_checkpoint_is_named(prepared, tmp_path):
             train_run(prepared, tmp_path / "run", settings_of(), resume=True)
 
 
+NO_STATES = [
+    ([1], "holds a list, not the state of a run"),
+    ({"schema": 1}, "has no iteration"),
+    ({"ema": [1]}, "has no ema"),
+    ({"ema": {"x": torch.zeros(1)}}, "does not fit the run's network"),
+    ({"model": {}}, "does not fit the run's network"),
+    ({"optimizer": {}}, "does not fit the run's network"),
+]
+
+
+@pytest.mark.parametrize(("content", "sentence"), NO_STATES)
+def test_a_file_of_tensors_that_is_no_checkpoint_of_the_run_is_named(content, sentence, prepared, tmp_path):
+    train_run(prepared, tmp_path / "run", settings_of(iterations=1))
+    last = checkpoints(tmp_path / "run")[-1]
+    is_whole = content in ([1], {"schema": 1})
+    torch.save(content if is_whole else final_state(tmp_path / "run") | content, last)
+    told = f"{last.name} {sentence}.*: remove it to resume from the one before"
+    with pytest.raises(UserError, match=told):
+        train_run(prepared, tmp_path / "run", settings_of(iterations=2), resume=True)
+    if is_whole or "ema" in content:
+        with pytest.raises(UserError, match=told):
+            sample_run(tmp_path / "run", tmp_path / "samples")
+
+
 def test_training_starts_from_published_weights(prepared, tmp_path):
     model = train_run(prepared, tmp_path / "first", settings_of())
     train_run(prepared, tmp_path / "second", settings_of(iterations=1), weights=model)

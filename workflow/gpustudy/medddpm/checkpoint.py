@@ -5,7 +5,8 @@ from __future__ import annotations
 import pickle
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,19 @@ from gpustudy.base.atomic import atomic_path
 from gpustudy.base.errors import UserError
 
 _NAME = re.compile(r"checkpoint-(\d{8})\.pt")
+_REMEDY = "remove it to resume from the one before"
+_STATE = {
+    "schema": int,
+    "iteration": int,
+    "seed": int,
+    "settings": dict,
+    "model": dict,
+    "ema": dict,
+    "optimizer": dict,
+    "scaler": dict,
+}
+"""What a trainer's state holds (see ``trainer.Trainer.state_dict``)."""
+
 _PART_GLOB = ".checkpoint-*.part.pt"
 """What a killed writer leaves behind (see ``base.atomic``)."""
 
@@ -40,8 +54,28 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     Raises:
         UserError: a file that is damaged or is no checkpoint.
     """
-    state: dict[str, Any] = read_tensors(path, "remove it to resume from the one before")
+    state = read_tensors(path, _REMEDY)
+    if not isinstance(state, dict):
+        raise UserError(f"{path} holds a {type(state).__name__}, not the state of a run: {_REMEDY}.")
+    for name, kind in _STATE.items():
+        if not isinstance(state.get(name), kind):
+            raise UserError(f"{path} has no {name} as a run's state does: {_REMEDY}.")
     return state
+
+
+@contextmanager
+def loading(path: Path) -> Iterator[None]:
+    """Refuse the checkpoint at ``path`` where what is loaded from it does not fit.
+
+    Raises:
+        UserError: tensors of other names or shapes than the run's.
+    """
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError:  # the checkpoint is not at fault
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise UserError(f"{path} does not fit the run's network ({type(error).__name__}): {_REMEDY}.") from error
 
 
 def read_tensors(path: Path, remedy: str) -> Any:

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from gpustudy.base.atomic import atomic_path
 from gpustudy.base.errors import UserError
 from gpustudy.base.progress import Progress
-from gpustudy.medddpm.checkpoint import checkpoints, load_checkpoint, save_checkpoint
+from gpustudy.medddpm.checkpoint import checkpoints, load_checkpoint, loading, save_checkpoint
 from gpustudy.medddpm.diffusion import Diffusion
 from gpustudy.medddpm.interrupt import stop_requests
 from gpustudy.medddpm.memory import available_bytes, check_memory, estimate_training
@@ -183,7 +182,7 @@ def sample_run(
     model = UNet3D.from_document(record["model"])
     volumes.check_fits(model.image_channels, model.mask_channels)
     model.architecture.check_volume(volumes.volume)
-    model.load_state_dict(_averaged_weights(run))
+    _load_averaged(model, run)
     set_switches(model, **RUN_SWITCHES)
     model.to(device).eval()
     diffusion = Diffusion(record["settings"]["train"]["timesteps"]).to(device)
@@ -235,16 +234,19 @@ def _restore(trainer: Trainer, out: Path) -> None:
     """Go on from the last checkpoint, or from the start where a run was stopped before its first."""
     found = checkpoints(out)
     if found:
-        trainer.load_state_dict(load_checkpoint(found[-1]))
+        state = load_checkpoint(found[-1])
+        with loading(found[-1]):
+            trainer.load_state_dict(state)
     forget_steps_after(out, trainer.iteration)
 
 
-def _averaged_weights(run: Path) -> dict[str, Tensor]:
+def _load_averaged(model: UNet3D, run: Path) -> None:
     found = checkpoints(run)
     if not found:
         raise UserError(f"{run} has no checkpoint yet: let it train until its first one.")
-    weights: dict[str, Tensor] = load_checkpoint(found[-1])["ema"]
-    return weights
+    weights = load_checkpoint(found[-1])["ema"]
+    with loading(found[-1]):
+        model.load_state_dict(weights)
 
 
 def _sample(
