@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import warnings
 
 import pytest
@@ -94,6 +95,39 @@ def test_a_tensor_of_another_shape_is_named(small_model):
     state = dict(small_model.state_dict()) | {"time_embed.0.weight": torch.zeros(128, 64)}
     with pytest.raises(UserError, match=r"time_embed\.0\.weight has shape \(128, 64\)"):
         load_published(state)
+
+
+STEM, HEAD, FIRST = "input_blocks.0.0.weight", "out.2.weight", "input_blocks.1.0.out_layers.3.weight"
+NO_WEIGHTS = [
+    (STEM, torch.zeros(()), "has shape \\(\\) in the checkpoint, which is no 3D convolution's"),
+    (STEM, torch.zeros(32), "has shape \\(32,\\) in the checkpoint, which is no 3D convolution's"),
+    (STEM, torch.zeros(0, 3, 3, 3, 3), "has shape \\(0, 3, 3, 3, 3\\) in the checkpoint, which is no"),
+    (HEAD, torch.zeros(()), "has shape \\(\\)"),
+    (FIRST, torch.zeros(()), "has shape \\(\\)"),
+    (STEM, torch.zeros(32, 3, 3, 3, 3).to_sparse(), "is a torch.sparse_coo tensor of torch.float32"),
+    (STEM, torch.zeros(32, 3, 3, 3, 3, dtype=torch.complex64), "is a torch.strided tensor of torch.complex64"),
+    (STEM, torch.zeros(32, 3, 3, 3, 3, dtype=torch.int64), "is a torch.strided tensor of torch.int64"),
+    (STEM, torch.zeros(32, 3, 3, 3, 3, device="meta"), "is a meta tensor"),
+    (STEM, torch.full((32, 3, 3, 3, 3), torch.nan), "holds values that are not finite"),
+    ("time_embed.0.bias", torch.full((128,), -torch.inf), "holds values that are not finite"),
+    ("time_embed.0.bias", torch.full((128,), 1e300, dtype=torch.float64), "holds values that are not finite"),
+    ("input_blocks.99999999999999999999999.0.weight", torch.zeros(1), "that the network lacks"),
+    (f"input_blocks.{'9' * 5000}.0.weight", torch.zeros(1), "that the network lacks"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "sentence"), NO_WEIGHTS)
+def test_a_tensor_that_holds_no_weights_is_named(name, value, sentence, small_model):
+    state = small_model.state_dict() | {name: value}
+    with pytest.raises(UserError, match=f"{re.escape(name)} {sentence}"):
+        load_published(state)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_tensor_is_named(small_model):
+    nested = torch.nested.nested_tensor([torch.zeros(1), torch.zeros(2)])
+    with pytest.raises(UserError, match=r"time_embed\.0\.bias is a nested tensor"):
+        load_published(small_model.state_dict() | {"time_embed.0.bias": nested})
 
 
 class Payload:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,9 @@ NETWORK_PREFIX = "denoise_fn."
 
 _STEM = "input_blocks.0.0.weight"
 _HEAD = "out.2.weight"
+_CONVOLUTION_AXES = 5
+"""Axes of a convolution's weight: output and input channels, D, H, W."""
+_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 State = dict[str, Tensor]
 
@@ -33,10 +37,11 @@ def load_published(source: Path | str | Mapping[str, Any], model: UNet3D | None 
         model: load into this network; None builds the one that the names and shapes tell.
 
     Raises:
-        UserError: a file that cannot be read, or a network that does not fit; the sentence names the argument
-            that differs.
+        UserError: a file that cannot be read, a network that does not fit (the sentence names the argument that
+            differs), or a tensor that holds no weights.
     """
     state = network_state(_read(source) if isinstance(source, (str, Path)) else source)
+    _check_kinds(state)
     expected = infer_architecture(state)
     if model is None:
         model = UNet3D(
@@ -50,6 +55,7 @@ def load_published(source: Path | str | Mapping[str, Any], model: UNet3D | None 
     else:
         _check_fits(expected, model.architecture)
     _check_names(state, model)
+    _check_values(state)
     model.load_state_dict(state)
     return model
 
@@ -85,7 +91,7 @@ def network_state(checkpoint: Mapping[str, Any]) -> State:
 
 def infer_architecture(state: Mapping[str, Tensor]) -> Architecture:
     """Tell the architecture from the names and shapes of a network's tensors."""
-    base = state[_STEM].shape[0]
+    base, in_channels = _convolution_shape(state, _STEM)[:2]
     widths: list[int] = []
     blocks_of_level = [0]
     attention: list[int] = []
@@ -97,12 +103,12 @@ def infer_architecture(state: Mapping[str, Tensor]) -> Architecture:
         blocks_of_level[-1] += 1
         factor = 2 ** (len(blocks_of_level) - 1)
         if len(widths) < len(blocks_of_level):
-            widths.append(_shape_of(state, f"{block}.0.out_layers.3.weight")[0])
+            widths.append(_convolution_shape(state, f"{block}.0.out_layers.3.weight")[0])
         if f"{block}.1.qkv.weight" in state and factor not in attention:
             attention.append(factor)
     return Architecture(
-        in_channels=state[_STEM].shape[1],
-        out_channels=state[_HEAD].shape[0],
+        in_channels=in_channels,
+        out_channels=_convolution_shape(state, _HEAD)[0],
         base_channels=base,
         channel_mult=tuple(_factor(width, base) for width in widths),
         res_blocks=blocks_of_level[0],
@@ -163,15 +169,44 @@ def _check_names(state: Mapping[str, Tensor], model: UNet3D) -> None:
 
 
 def _count(state: Mapping[str, Tensor], pattern: str) -> int:
-    """Return one more than the largest number that ``pattern`` finds at the start of a name."""
-    found = (re.match(pattern, name) for name in state)
-    return 1 + max(int(match.group(1)) for match in found if match)
+    """Return how many numbers from 0, without a gap, ``pattern`` finds at the start of a name."""
+    found = {match.group(1) for match in (re.match(pattern, name) for name in state) if match}
+    return next(number for number in itertools.count() if str(number) not in found)
 
 
-def _shape_of(state: Mapping[str, Tensor], name: str) -> torch.Size:
+def _convolution_shape(state: Mapping[str, Tensor], name: str) -> torch.Size:
     if name not in state:
         raise UserError(f"the checkpoint has no tensor {name}: it is not of a Med-DDPM network, or not whole.")
-    return state[name].shape
+    shape = state[name].shape
+    if len(shape) != _CONVOLUTION_AXES or 0 in shape:
+        raise UserError(
+            f"{name} has shape {tuple(shape)} in the checkpoint, which is no 3D convolution's: "
+            "it is not of a Med-DDPM network."
+        )
+    return shape
+
+
+def _check_kinds(state: Mapping[str, Tensor]) -> None:
+    """Refuse a tensor that is not dense and real, before its shape is asked for."""
+    for name, value in state.items():
+        layout = "nested" if value.is_nested else str(value.layout)
+        if layout != "torch.strided" or value.dtype not in _DTYPES:
+            raise UserError(
+                f"{name} is a {layout} tensor of {value.dtype} in the checkpoint: "
+                "give one of dense tensors of float32, float64, float16 or bfloat16."
+            )
+
+
+def _check_values(state: Mapping[str, Tensor]) -> None:
+    """Refuse a tensor without values, or with one that no training goes on from."""
+    for name, value in state.items():
+        if value.is_meta:
+            raise UserError(f"{name} is a meta tensor, a shape without values: give a checkpoint that was saved whole.")
+        if not value.float().isfinite().all():
+            raise UserError(
+                f"{name} holds values that are not finite in the checkpoint: its training diverged or the file is "
+                "damaged; give another checkpoint."
+            )
 
 
 def _factor(width: int, base: int) -> float:
