@@ -149,6 +149,27 @@ def test_a_refused_resume_leaves_the_run_as_it_was(more, sentence, prepared, tmp
     assert (tmp_path / "run" / "run.json").read_bytes() == before
 
 
+def test_a_run_killed_before_it_said_what_it_is_starts_anew(prepared, tmp_path):
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / ".lock").touch()
+    (out / ".run.abcd1234.part.json").write_text("{")
+    with pytest.raises(UserError, match=r"holds no run\.json.*: start one without --resume"):
+        train_run(prepared, out, settings_of(iterations=1), resume=True)
+    train_run(prepared, out, settings_of(iterations=1))
+    assert not list(out.glob(".*.part.*"))
+
+
+def test_a_resumed_run_removes_the_parts_of_its_killed_writers_alone(prepared, tmp_path):
+    out = tmp_path / "run"
+    train_run(prepared, out, settings_of(iterations=1))
+    names = ["checkpoint-00000001.a.part.pt", "model.a.part.pt", "run.a.part.json", "steps.a.part.jsonl"]
+    for name in [*names, "samples.a.part.npz"]:  # the last is another process's, which may be alive
+        (out / f".{name}").touch()
+    train_run(prepared, out, settings_of(iterations=2), resume=True)
+    assert [path.name for path in out.glob(".*.part.*")] == [".samples.a.part.npz"]
+
+
 def test_a_loss_that_is_not_finite_stops_the_run(prepared, tmp_path):
     images = np.load(prepared / "images.npy")
     images[:, 0, 0, 0, 0] = np.nan

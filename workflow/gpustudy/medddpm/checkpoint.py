@@ -29,9 +29,6 @@ _STATE = {
 }
 """What a trainer's state holds (see ``trainer.Trainer.state_dict``)."""
 
-_PART_GLOB = ".checkpoint-*.part.pt"
-"""What a killed writer leaves behind (see ``base.atomic``)."""
-
 
 def save_checkpoint(folder: Path, state: Mapping[str, Any], keep: int) -> Path:
     """Write ``state`` as checkpoint of its iteration, then remove all but the last ``keep``."""
@@ -94,9 +91,3 @@ def read_tensors(path: Path, remedy: str) -> Any:
         raise UserError(f"{path} holds something other than tensors and is not loaded: {remedy}.") from error
     except Exception as error:  # bytes that are no checkpoint fail wherever the unpickler happens to stand
         raise UserError(f"{path} is not a readable checkpoint ({type(error).__name__}): {remedy}.") from error
-
-
-def remove_parts(folder: Path) -> None:
-    """Remove unfinished files of a writer that was killed."""
-    for part in folder.glob(_PART_GLOB):
-        part.unlink(missing_ok=True)

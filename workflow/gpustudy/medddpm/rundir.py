@@ -11,12 +11,13 @@ from typing import Any
 
 from gpustudy.base.atomic import write_json, write_text
 from gpustudy.base.errors import UserError
-from gpustudy.medddpm.checkpoint import remove_parts
 
 RUN_FILE = "run.json"
 STEPS_FILE = "steps.jsonl"
 MODEL_FILE = "model.pt"
 _LOCK_FILE = ".lock"
+_PART_GLOBS = (".checkpoint-*.part.pt", ".model.*.part.pt", ".run.*.part.json", ".steps.*.part.jsonl")
+"""What a killed writer of a run leaves behind (see ``base.atomic``)."""
 
 RUN_SCHEMA = 1
 
@@ -31,7 +32,7 @@ def claimed(out: Path, record: Mapping[str, Any], resume: bool) -> Iterator[None
     """
     if resume:
         _check_resumable(out, record)
-    elif out.exists() and any(out.iterdir()):
+    elif not _is_vacant(out):
         raise UserError(f"{out} is not empty: add --resume to go on with the run in it, or give a new folder.")
     out.mkdir(parents=True, exist_ok=True)
     with (out / _LOCK_FILE).open("w") as lock:
@@ -39,7 +40,8 @@ def claimed(out: Path, record: Mapping[str, Any], resume: bool) -> Iterator[None
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise UserError(f"another process trains in {out}: wait for it, or give another folder.") from error
-        remove_parts(out)
+        for part in _parts(out):
+            part.unlink(missing_ok=True)
         yield
 
 
@@ -72,7 +74,18 @@ def forget_steps_after(out: Path, iteration: int) -> None:
         write_text(path, "".join(lines[:iteration]))
 
 
+def _is_vacant(out: Path) -> bool:
+    """Tell whether the folder holds nothing but what a run leaves that was killed before it wrote what it is."""
+    return not out.exists() or set(out.iterdir()) <= {out / _LOCK_FILE, *_parts(out)}
+
+
+def _parts(out: Path) -> list[Path]:
+    return [path for pattern in _PART_GLOBS for path in out.glob(pattern)]
+
+
 def _check_resumable(out: Path, record: Mapping[str, Any]) -> None:
+    if _is_vacant(out):
+        raise UserError(f"{out} holds no {RUN_FILE}, as no run got that far in it: start one without --resume.")
     before = read_run(out)
     for name in ("data_key", "model"):
         now = json.loads(json.dumps(record[name]))
