@@ -222,6 +222,24 @@ def test_training_starts_from_published_weights(prepared, tmp_path):
     assert second["loss"] != first["loss"]
 
 
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("[1]", "is not a readable run"),
+        ("[" * 100_000, "is not a readable run"),
+        ('{"schema": 1}', "has no data that is a text: give the folder of a run"),
+        ('{"schema": 1, "data": "x", "model": 3}', "has no model.image_channels that is a whole number"),
+    ],
+)
+def test_a_record_that_is_no_runs_is_named(content, sentence, prepared, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text(content)
+    with pytest.raises(UserError, match=rf"run\.json {sentence}"):
+        sample_run(tmp_path / "run", tmp_path / "samples")
+    with pytest.raises(UserError, match=rf"run\.json {sentence}"):
+        train_run(prepared, tmp_path / "run", settings_of(), resume=True)
+
+
 def test_samples_are_those_of_their_seed_and_mask(prepared, tmp_path):
     train_run(prepared, tmp_path / "run", settings_of())
     five = np.load(sample_run(tmp_path / "run", tmp_path / "five", count=5, seed=3))

@@ -20,6 +20,19 @@ _PART_GLOBS = (".checkpoint-*.part.pt", ".model.*.part.pt", ".run.*.part.json", 
 """What a killed writer of a run leaves behind (see ``base.atomic``)."""
 
 RUN_SCHEMA = 1
+_RECORD: dict[str, type] = {
+    "data": str,
+    "model.image_channels": int,
+    "model.mask_channels": int,
+    "model.base_channels": int,
+    "model.channel_mult": list,
+    "model.res_blocks": int,
+    "model.attention_downsamples": list,
+    "model.volume": list,
+    "settings.train.timesteps": int,
+}
+"""What is read of a run's record, beside ``data_key``, which data of one's own may lack."""
+_NOUNS = {str: "a text", int: "a whole number", list: "a list"}
 
 
 @contextmanager
@@ -61,8 +74,11 @@ def read_run(out: Path) -> dict[str, Any]:
         record: dict[str, Any] = json.loads(path.read_text())
         if record["schema"] != RUN_SCHEMA:
             raise ValueError(f"unknown schema {record['schema']}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{path} is not a readable run ({error}): give the folder of a run.") from error
+    for name, kind in _RECORD.items():
+        if not isinstance(_value_at(record, name), kind):
+            raise UserError(f"{path} has no {name} that is {_NOUNS[kind]}: give the folder of a run.")
     return record
 
 
@@ -72,6 +88,13 @@ def forget_steps_after(out: Path, iteration: int) -> None:
     if path.exists():
         lines = path.read_text().splitlines(keepends=True)
         write_text(path, "".join(lines[:iteration]))
+
+
+def _value_at(record: Any, name: str) -> Any:
+    """Return what stands under a dotted name, None where there is no such key."""
+    for key in name.split("."):
+        record = record.get(key) if isinstance(record, dict) else None
+    return record
 
 
 def _is_vacant(out: Path) -> bool:
@@ -89,5 +112,7 @@ def _check_resumable(out: Path, record: Mapping[str, Any]) -> None:
     before = read_run(out)
     for name in ("data_key", "model"):
         now = json.loads(json.dumps(record[name]))
-        if before[name] != now:
-            raise UserError(f"{out} was started with {name} {before[name]}, not {now}: give the same, or a new folder.")
+        if before.get(name) != now:
+            raise UserError(
+                f"{out} was started with {name} {before.get(name)}, not {now}: give the same, or a new folder."
+            )
