@@ -38,6 +38,7 @@ _CELL = (
     "medddpm/autocast.py",
     "medddpm/blocks.py",
     "medddpm/cast_weights.py",
+    "medddpm/checkpoint.py",
     "medddpm/diffusion.py",
     "medddpm/ema.py",
     "medddpm/fastconv.py",
