@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from gpustudy.cell.optimisation_names import INCOMPATIBLE, OPTIMISATIONS, incomp
 from gpustudy.cell.optimisations import REGISTRY, Setup, apply_optimisations, verify_optimisations
 from gpustudy.cell.outcomes import Outcome
 from gpustudy.cell.probe import Probe, take_probe
+from gpustudy.medddpm import blocks
 from gpustudy.medddpm.trainer import Trainer, TrainOptions, TrainSettings
 from gpustudy.medddpm.unet import UNet3D
 from gpustudy.medddpm.volumes import PreparedVolumes
@@ -229,6 +231,32 @@ def test_a_c_library_without_mallopt_cannot_keep_memory(monkeypatch: pytest.Monk
     with pytest.raises(Outcome, match=r"reuse_memory cannot be applied.*mallopt") as caught:
         make_setup("reuse_memory")
     assert (caught.value.state, caught.value.reason) == ("unsupported", "stack")
+
+
+@pytest.mark.parametrize(
+    ("name", "switch", "effect"),
+    [
+        ("keep_attention", "attention_recompute", 1),
+        ("lean_norm", "lean_norm", -1),
+        ("checkpointing", "block_recompute", -1),
+    ],
+)
+def test_what_changes_no_kept_bytes_or_changes_them_the_wrong_way_is_no_effect(
+    name: str, switch: str, effect: int
+) -> None:
+    for change, verified in ((effect, True), (0, False), (-effect, False)):
+        probe = Probe(saved_bytes=100 + change, without={switch: Probe(saved_bytes=100)})
+        assert REGISTRY[name].verify(make_setup(name), probe).verified == verified
+    assert not REGISTRY[name].verify(make_setup(name), Probe(saved_bytes=100)).verified
+
+
+def test_fast_convolutions_that_are_plain_ones_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = make_setup("fast_convolution")
+    verify = REGISTRY["fast_convolution"].verify
+    assert verify(setup, take_probe(setup.model, options_of(setup))).verified
+    plain = partial(torch.nn.functional.conv3d, padding=1)
+    monkeypatch.setattr(blocks, "fast_convolution", plain)
+    assert not verify(setup, take_probe(setup.model, options_of(setup))).verified
 
 
 def test_optimisations_compose() -> None:

@@ -64,7 +64,7 @@ SWITCHES = {
         "fast",
         False,
         (True, False),
-        "True: convolve one float32 sample on the CPU by faster forms (halved batch, minimal filtering)",
+        "True: convolve one sample on the CPU by faster forms (minimal filtering, halves, matrix products)",
     ),
 }
 """Name -> switch. A name sets the attribute on every block of its kind."""
